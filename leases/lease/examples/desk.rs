@@ -258,13 +258,13 @@ impl<C: Clock> Editor<'_, C> {
 
     fn save_and_close(&mut self, mut drafts: Vec<Draft>) {
         // A check before the save makes stale saves rare. It cannot rule them out, because a lease may end between the
-        // check and the save. Half of the editors do not check.
+        // check and the save. Half of the time there is no check.
         if self.random.between(0.0, 1.0) < 0.5 {
             self.renew(&mut drafts);
         }
         for draft in &drafts {
             self.save(draft);
-            // Fails if the lease is lost. It has then changed nothing, and the document belongs to another editor.
+            // Fails, and changes nothing, if the lease is lost: the document is then free, or another editor has it.
             _ = self.desk.leases.release_now(&draft.grant);
         }
     }
@@ -365,8 +365,8 @@ impl Agenda {
     fn run(&self, leases: &Leases<Memory<ManualClock>>, editors: &Executor<'_>, until: Duration) {
         loop {
             while editors.try_tick() {}
-            // With a clock that is not the system's, leases have no timers. A tick serves the waiters for expired
-            // leases, and returns the time until there is more to do.
+            // With a clock that does not advance in real time, leases have no timers. A tick serves the waiters for
+            // expired leases, and returns the time until there is more to do.
             let tick = leases.tick().map(|time| self.clock.now() + time);
             if editors.try_tick() {
                 continue;

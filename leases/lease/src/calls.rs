@@ -31,8 +31,8 @@ mod sealed {
 
         fn run(self, leases: &crate::Leases<E>) -> impl core::future::Future<Output = Self::Output> + Send;
 
-        /// Returns the output if the operation can finish without a future. Otherwise returns the operation, which has
-        /// done nothing.
+        /// Returns the output if the operation can finish without a future. Otherwise returns the operation, which can
+        /// then be run from the start.
         #[inline]
         fn run_at_once(self, leases: &crate::Leases<E>) -> Result<Self::Output, Self>
         where
@@ -258,8 +258,9 @@ impl<E: Engine> Call<'_, E, TryAcquire> {
 ///
 /// # Cancel safety
 /// The future may be dropped at any moment, which takes the request out of the line. If the request has been served and
-/// the future has not been polled since, the lease goes to the next waiter. With a server, a future that is dropped
-/// before the server has answered may leave a lease behind, which belongs to its owner until it expires.
+/// the future has not been polled since, the lease goes to the next waiter, unless another request of its owner has it,
+/// too. With a server, a future that is dropped before the server has answered may leave a lease behind, which belongs
+/// to its owner until it expires.
 #[must_use = "futures do nothing unless they are awaited or polled"]
 pub struct Acquire<'a, E: Engine> {
     leases: &'a Leases<E>,
@@ -428,7 +429,7 @@ pub(crate) enum Manner {
     TryNew,
 }
 
-/// The future of [`Leases::hold`]: a request for a lease to be [held](Held).
+/// The future of [`Leases::hold`], `try_hold`, `try_hold_new` and `hold_arc`: a request for a lease to be [held](Held).
 ///
 /// # Cancel safety
 /// See [`Acquire`].
@@ -495,7 +496,7 @@ impl<'a, E: Engine> Hold<'a, E> {
     /// Do not call it in a task.
     ///
     /// # Errors
-    /// Fails like [`Leases::hold`].
+    /// Fails like the call that made the request, such as [`Leases::hold`].
     ///
     /// # Examples
     /// ```
@@ -519,7 +520,7 @@ impl<'a, E: Engine> Hold<'a, E> {
     /// Do not call it in a task.
     ///
     /// # Errors
-    /// Fails like [`Leases::hold`], or with [`AcquireError::Limit`].
+    /// Fails like the call that made the request, such as [`Leases::hold`], or with [`AcquireError::Limit`].
     ///
     /// # Examples
     /// ```

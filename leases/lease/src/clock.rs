@@ -54,8 +54,9 @@ pub trait Clock: Send + Sync {
 
     /// Returns whether this clock advances in real time, like the clocks of the standard library.
     ///
-    /// If so, the waiters for a lease have their own timers. If not, which is the default, the program must call
-    /// [`Leases::tick`](crate::Leases::tick), which serves the waiters that are due.
+    /// If so, the waiters for a lease have their own timers (with the feature `std`). If not, which is the default, or
+    /// without `std`, the program must call [`Leases::tick`](crate::Leases::tick), which serves the waiters that are
+    /// due.
     ///
     /// # Examples
     ///

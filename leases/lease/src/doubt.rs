@@ -1,8 +1,8 @@
 //! Tenures in doubt: the engine may have missed a notification about them. They are looked up together.
 //!
-//! When a connection is lost and made again, every tenure of the process is in doubt at once. A future that finds its
-//! own tenure in doubt takes up to 255 others with it, and asks about all of them in one request. If the future is
-//! dropped before the answer, they are in doubt again.
+//! When a connection is lost and made again, every tenure that is held through it is in doubt at once. A future that
+//! finds its own tenure in doubt takes up to 255 others with it, and asks about all of them in one request. If the
+//! future is dropped before the answer, they are in doubt again.
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{

@@ -143,7 +143,7 @@ pub trait Engine: Send + Sync {
     fn now(&self) -> Duration;
 
     /// Returns whether [`now`](Self::now) advances in real time, like the clocks of the standard library. If so,
-    /// waiters have their own timers.
+    /// waiters have their own timers (with the feature `std`).
     fn is_real_time(&self) -> bool {
         true
     }
@@ -230,9 +230,9 @@ pub trait Engine: Send + Sync {
     /// than expected: a [fresh](Want::Fresh) tenure can end before the tenure that it replaces would have ended. The
     /// future may also be ready for no reason.
     ///
-    /// The front end calls this method before it asks the engine for the lease (rule d), and never for a
-    /// [`LOCAL`](Self::LOCAL) engine. By default the future is never ready. A waiter then asks when the lease should
-    /// have ended, and after every [`fallback`](Self::fallback).
+    /// The front end calls this method before it asks the engine for the lease (rule d) or, on behalf of a
+    /// [`Watch`](crate::Watch), for its owner, and never for a [`LOCAL`](Self::LOCAL) engine. By default the future is
+    /// never ready. A waiter then asks when the lease should have ended, and after every [`fallback`](Self::fallback).
     fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {
         let _ = resource;
         core::future::pending()
@@ -371,7 +371,8 @@ pub enum Answer {
     },
     /// No owner has the lease. The answer to [`Want::Mine`] only.
     Free,
-    /// The engine lost its data, and grants nothing until every lease that it may have granted has ended.
+    /// The engine lost its data, or its namespace is new, and it grants nothing until every lease that it may have
+    /// granted has ended.
     Quarantined {
         /// The time left until it grants leases again.
         remaining: Duration,
@@ -484,7 +485,7 @@ pub enum Listing {
 pub enum Fail<X> {
     /// The request has not been carried out, and will not be.
     NotDone(X),
-    /// The request may have been carried out: its answer was lost. The front end sends it again.
+    /// The request may have been carried out: its answer was lost. The front end sends it again, at most twice.
     Unknown(X),
     /// The request was carried out, but the tenure that it began or extended has ended since, and the request has begun
     /// or extended no other one. The front end sends it again. (After [`Unknown`](Self::Unknown), the front end takes a

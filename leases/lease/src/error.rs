@@ -44,7 +44,8 @@ pub enum AcquireError<X = Infallible> {
         resource: Resource,
         /// The owner that has the resource or, if it is free, the owner of the first waiting request.
         owner: Owner,
-        /// The time left of that owner's lease, unless it is renewed; `None` if it never expires.
+        /// The time left of that owner's lease, unless it is renewed; `None` if it never expires, and zero if the
+        /// resource is free.
         remaining: Option<Duration>,
     },
     /// The limit of the wait was reached before the lease was acquired.
@@ -105,8 +106,9 @@ pub enum AcquireError<X = Infallible> {
 pub enum RenewError<X = Infallible> {
     /// The tenure has ended: there is nothing left to renew.
     Lost(Lost),
-    /// The expiry is `Fixed`, or its custom policy refused, or the custom policy was lost when the grant was
-    /// serialised. The lease runs on to its end.
+    /// The expiry is `Fixed`, or its custom policy refused, or the grant has no policy, because a custom policy was
+    /// lost when the grant was serialised or is not kept by the engine that returned the grant. The lease runs on to
+    /// its end.
     NotRenewable {
         /// The leased resource.
         resource: Resource,
@@ -192,7 +194,8 @@ pub enum LookError<X = Infallible> {
     Engine(X),
 }
 
-/// The way in which a tenure ended before its holder ended it.
+/// The way in which a tenure ended before its holder ended it, or the reason why [`check_for`](crate::Held::check_for)
+/// failed although the tenure goes on ([`TooShort`](Self::TooShort)).
 ///
 /// # Examples
 ///

@@ -193,8 +193,8 @@ impl fmt::Debug for Expiry {
 pub trait ExpiryPolicy: Send + Sync {
     /// Returns the time that the lease may run from now, when its tenure has lasted `held_for`.
     ///
-    /// It is called at each acquire and at each renewal. `held_for` is zero at the tenure's first acquire, and longer
-    /// when its owner acquires again.
+    /// It is called at each acquire and at each renewal. `held_for` is zero at the tenure's first acquire, and the time
+    /// since then at each later acquire or renewal.
     ///
     /// `None` and a duration of zero mean *no more time*: the first acquire is refused; a later acquire succeeds, but
     /// leaves the end where it is; a renewal is refused as not renewable, and the lease runs on to its end. An answer

@@ -85,7 +85,8 @@ impl Fence {
     ///
     /// # Errors
     ///
-    /// [`Stale`] if a greater token has passed: the writer's tenure has ended, and a newer one has written since.
+    /// [`Stale`] if a greater token has passed: the writer's tenure has ended, and a newer one has passed the fence
+    /// since.
     ///
     /// # Examples
     ///

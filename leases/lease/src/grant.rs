@@ -41,7 +41,7 @@ pub struct Grant {
     pub(crate) start: Duration,
     /// The end of the lease, by the same clock; `None` if it never ends.
     pub(crate) end: Option<Duration>,
-    /// The policy; `None` for a custom policy that was not serialised.
+    /// The policy; `None` for a custom policy that was not serialised, or that the engine does not keep.
     pub(crate) expiry: Option<Expiry>,
 }
 

@@ -89,15 +89,16 @@ impl<C: Clock> Leases<Memory<C>> {
         self.len() == 0
     }
 
-    /// Does the work that is due: removes expired leases, serves their waiters, and wakes renewals and
+    /// Does the work that is due: removes expired leases, serves their waiters, and wakes renewals, watches and
     /// [`lost`](crate::Held::lost). Returns the time until more work will be due if nothing changes; `None` if none
     /// will be.
     ///
-    /// With a [`StdClock`] you need not call it. With another clock, the passage of time wakes nothing until you call
+    /// With a [`StdClock`] you need not call it. With a clock that does not advance in
+    /// [real time](Clock::is_real_time), or without the feature `std`, the passage of time wakes nothing until you call
     /// it.
     ///
-    /// If more than 64 leases end within the same few milliseconds (or, if the end is far ahead, the same few minutes),
-    /// the returned time may be too short; it is never too long.
+    /// If more than 64 leases end close together (within a millisecond or, the farther ahead the end is, within
+    /// seconds, minutes or hours), the returned time may be too short; it is never too long.
     ///
     /// # Examples
     /// ```
@@ -155,13 +156,14 @@ impl<E: Engine> Leases<E> {
     ///
     /// The waiters of this process are served in order of arrival. In memory, a waiter that is served has the lease
     /// from then on, whether or not it is polled. With a server, the first waiter in line sends its own request when it
-    /// is polled, so a future that is kept but no longer polled blocks the waiters behind it. If the server does not
-    /// answer, the first waiter gets the error, and all the others send their own requests: they do not wait for a
-    /// silent server one after another.
+    /// is polled, so a future that is kept but no longer polled blocks the waiters behind it. If the engine fails, the
+    /// first waiter gets the error, and all the others send their own requests: they do not wait for a silent server
+    /// one after another.
     ///
     /// # Errors
     /// - [`AcquireError::Refused`](crate::AcquireError::Refused) if a custom policy refuses.
-    /// - [`AcquireError::Invalid`](crate::AcquireError::Invalid) if a name is empty or too long.
+    /// - [`AcquireError::Invalid`](crate::AcquireError::Invalid) if the owner's name is empty or too long, or the
+    ///   resource is too long.
     /// - [`AcquireError::TtlTooShort`](crate::AcquireError::TtlTooShort),
     ///   [`AcquireError::Quarantined`](crate::AcquireError::Quarantined) or
     ///   [`AcquireError::Engine`](crate::AcquireError::Engine) if the engine reports it.
@@ -242,9 +244,10 @@ impl<E: Engine> Leases<E> {
     /// - [`RenewError::Lost`](crate::RenewError::Lost) if the tenure has ended, even if the lease has expired and no
     ///   other owner has acquired it.
     /// - [`RenewError::NotRenewable`](crate::RenewError::NotRenewable) if the policy is [`Expiry::Fixed`], or is custom
-    ///   and refuses. The lease then runs on to its end.
-    /// - [`RenewError::Invalid`](crate::RenewError::Invalid) if a name is empty or too long, and
-    ///   [`RenewError::Engine`](crate::RenewError::Engine) if the engine fails.
+    ///   and refuses, or was custom and is not part of this grant: see [`Grant`](crate::Grant#serde) and
+    ///   [`owned_by`](Self::owned_by). The lease then runs on to its end.
+    /// - [`RenewError::Invalid`](crate::RenewError::Invalid) if the owner's name is empty or too long, or the resource
+    ///   is too long; [`RenewError::Engine`](crate::RenewError::Engine) if the engine fails.
     ///
     /// # Examples
     /// ```
@@ -271,8 +274,8 @@ impl<E: Engine> Leases<E> {
     /// - [`ReleaseError::NotHeld`](crate::ReleaseError::NotHeld) if no owner has the resource.
     /// - [`ReleaseError::NotOwner`](crate::ReleaseError::NotOwner) if another owner has it, or the same owner in a
     ///   newer tenure.
-    /// - [`ReleaseError::Invalid`](crate::ReleaseError::Invalid) if a name is empty or too long, and
-    ///   [`ReleaseError::Engine`](crate::ReleaseError::Engine) if the engine fails.
+    /// - [`ReleaseError::Invalid`](crate::ReleaseError::Invalid) if the owner's name is empty or too long, or the
+    ///   resource is too long; [`ReleaseError::Engine`](crate::ReleaseError::Engine) if the engine fails.
     ///
     /// # Examples
     /// ```
@@ -320,7 +323,8 @@ impl<E: Engine> Leases<E> {
     ///
     /// # Errors
     /// [`ReleaseError::NotHeld`](crate::ReleaseError::NotHeld) if no owner has the resource;
-    /// [`ReleaseError::NotOwner`](crate::ReleaseError::NotOwner) if a tenure with another token has it by now.
+    /// [`ReleaseError::NotOwner`](crate::ReleaseError::NotOwner) if a tenure with another token has it by now;
+    /// otherwise fails like [`release`](Self::release).
     ///
     /// # Examples
     /// ```
@@ -365,9 +369,9 @@ impl<E: Engine> Leases<E> {
         Call::new(self, ReleaseAll { owner: owner.clone() })
     }
 
-    /// Removes the expired leases, serves their waiters, and returns the number of leases removed. This call is never
-    /// necessary: a resource whose lease has expired can be acquired, and each call removes a few expired leases in
-    /// passing.
+    /// Removes the expired leases, serves their waiters, and returns the number of leases removed. In memory this call
+    /// is never necessary: a resource whose lease has expired can be acquired, and each call removes a few expired
+    /// leases in passing. For other engines, see their pages.
     ///
     /// The future's output is `Result<usize, LookError<E::Error>>`.
     ///
@@ -410,7 +414,9 @@ impl<E: Engine> Leases<E> {
         Call::new(self, Status { resource: resource.into() })
     }
 
-    /// Returns the grants of all leases that an owner has, in any order.
+    /// Returns the grants of all leases that an owner has, in any order. An engine on a server or in a file does not
+    /// keep custom policies: from it, the grant of a lease with such a policy cannot be renewed until its owner has
+    /// acquired the lease again.
     ///
     /// The future's output is `Result<Vec<Grant>, LookError<E::Error>>`.
     ///
@@ -457,8 +463,9 @@ impl<E: Engine> Leases<E> {
     }
 
     /// Acquires a lease for the duration of some work, in a new tenure with [`Expiry::Sliding`]. The returned
-    /// [`Held`](crate::Held) renews the lease, and releases it when it is dropped. An earlier tenure of the same owner
-    /// is [taken over](crate::Lost::TakenOver), so **tasks that must exclude each other need an owner each**.
+    /// [`Held`](crate::Held) renews the lease while its [`run`](crate::Held::run) or [`renewal`](crate::Held::renewal)
+    /// is polled, and releases it when it is dropped. An earlier tenure of the same owner is
+    /// [taken over](crate::Lost::TakenOver), so **tasks that must exclude each other need an owner each**.
     ///
     /// # Errors
     /// Fails like [`acquire`](Self::acquire).

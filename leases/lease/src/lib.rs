@@ -49,8 +49,9 @@
 //! | a job that runs under a lease | [`hold`], and [`Held::run`], which renews |
 //! | looking up owners and their leases | [`status`], [`owned_by`] |
 //!
-//! Each of these calls returns a future. Its `.wait()` blocks the thread instead, and its `.now()` returns at once if
-//! the leases are in memory. `acquire_blocking`, `renew_now` and similar methods are shorthand for these.
+//! Each of these calls returns a future, except `acquire_for`, which blocks the thread. The future's `.wait()` blocks
+//! the thread instead. If the call never waits for a lease and the leases are in memory, the future also has `.now()`,
+//! which returns at once. `acquire_blocking`, `renew_now` and similar methods are shorthand for these.
 //!
 //! [`try_acquire`]: Leases::try_acquire
 //! [`renew`]: Leases::renew
@@ -83,16 +84,18 @@
 //! 2. *The holder errs on the safe side.* If [`Held::check`] succeeds, the lease has not expired by the engine's clock.
 //! 3. *Tokens grow*, whatever ended the previous tenure.
 //! 4. *Acquiring again is safe.* The owner of a lease gets it at once, with the same token, and never waits for itself.
-//! 5. *Only the owner* can renew or release a lease, with a grant of the present tenure. Two calls release without a
-//!    grant: [`release_as`](Leases::release_as) by the owner's name, and [`release_token`](Leases::release_token), for
-//!    an operator, by the token.
+//! 5. *Only the owner* can renew or release a lease, with a grant of the present tenure. Three calls release without a
+//!    grant: [`release_as`](Leases::release_as) and [`release_all`] by the owner's name, and
+//!    [`release_token`](Leases::release_token), for an operator, by the token.
 //! 6. *No revival.* An expired lease is never renewed, even if no other owner has acquired the resource.
 //! 7. [`release_all`] releases exactly the leases of the owner, and returns their number.
 //! 8. *Timely take-over.* When a lease expires, the next waiter acquires it, woken by its own timer or by the next
 //!    [`tick`](Leases::tick). The timers of the other waiters fire 10 ms after the first waiter's, or 10 µs for each
 //!    waiter in line if that is longer. They matter only if the first waiter is not polled.
-//! 9. *No lost wake-up.* Each release or expiry admits one waiter, in order of arrival in this process. A waiter that
-//!    has been granted the lease has it, polled or not; if its future is dropped, the next waiter gets the lease.
+//! 9. *No lost wake-up.* Each release or expiry admits one waiter, in order of arrival in this process, and with it
+//!    those of the same owner that can share its tenure. In memory, a waiter that has been granted the lease has it,
+//!    polled or not; if its future is dropped unpolled, the next waiter gets the lease, unless another request of the
+//!    same owner has it, too.
 //! 10. *The holder learns of a loss without asking the engine.* When the lease expires, [`Held::lost`] is ready and
 //!     [`Held::check`] fails. (If the machine slept, `lost` may be late: see [Clocks](#clocks).) If another caller ends
 //!     the tenure earlier, the same happens: at once in memory; with a server, when its notification arrives (each
@@ -100,16 +103,17 @@
 //! 11. *Cancel safety.* Every future may be dropped at any moment. A dropped future leaves nothing behind in this
 //!     process; a request that had already been sent to a server may leave a lease, which its owner has until the lease
 //!     expires (see [`Acquire`](futures::Acquire)).
-//! 12. *Memory follows use.* A resource costs memory while it is leased or waited for. Each call removes a few expired
-//!     leases in passing; neither sweeping nor a background thread is needed.
+//! 12. *Memory follows use.* A resource costs memory while it is leased or waited for. In memory, each call removes a
+//!     few expired leases in passing, so neither sweeping nor a background thread is needed.
 //!
 //! # Clocks
-//! [`StdClock`] goes on counting while the machine sleeps, if the system has such a clock; see its page. With
-//! `StdClock`, every waiter, renewal and watch has its own timer, on any runtime. (The timers are those of `async-io`,
-//! which runs a thread for them unless the runtime drives it.) Such a timer stops while the machine sleeps, and then
-//! fires late. All *decisions*, by [`Held::check`] or by any call, go by the clock. A program that learns that the
-//! machine has woken up should call [`Leases::tick`], which wakes every task that is due. With any other [`Clock`]
-//! there are no timers: [`Leases::tick`] does the work that is due, and returns the time until it must be called again.
+//! [`StdClock`] goes on counting while the machine sleeps on Linux, Android and Windows, but not on macOS and iOS; see
+//! its page. With `StdClock`, every waiter, renewal and watch has its own timer, on any runtime. (The timers are those
+//! of `async-io`, which runs a thread for them unless the runtime drives it.) Such a timer stops while the machine
+//! sleeps, and then fires late. All *decisions*, by [`Held::check`] or by any call, go by the clock. A program that
+//! learns that the machine has woken up should call [`Leases::tick`], which wakes every task that is due. With a
+//! [`Clock`] that does not advance in [real time](Clock::is_real_time), or without the feature `std`, there are no
+//! timers: [`Leases::tick`] does the work that is due, and returns the time until it must be called again.
 //! [`ManualClock`] is for tests and simulations.
 //!
 //! # Engines
@@ -119,8 +123,8 @@
 //! dropped `Held` is released in the background; if the program ends before that, the lease expires.
 //!
 //! # Features
-//! - `std` (default): [`StdClock`], timers, and calls that block. Without it the crate is `no_std` and needs `alloc`
-//!   and pointer-sized atomics.
+//! - `std` (default): [`StdClock`], [`Owner::incarnation`], timers, and calls that block. Without it the crate is
+//!   `no_std` and needs `alloc` and pointer-sized atomics.
 //! - `serde`: resources, owners, tokens and grants can be stored and sent.
 //!
 //! The crate has no `unsafe` code.

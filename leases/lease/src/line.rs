@@ -123,7 +123,7 @@ impl<'a, E: Engine> Ticket<'a, E> {
         self.leases.with_wait_list(|wait_list, deferred| wait_list.leave_served(wait, next, deferred));
     }
 
-    /// Leaves the line because the engine has not answered.
+    /// Leaves the line because the engine has failed: usually it has not answered.
     fn leave_unanswered(&mut self) {
         let Some(wait) = self.wait.take() else { return };
         self.leases.with_wait_list(|wait_list, deferred| wait_list.leave_unanswered(wait, deferred));

@@ -107,8 +107,8 @@ impl<E: Engine> Leases<E> {
     /// own.
     ///
     /// # Blocking
-    /// In memory, other calls wait while a request looks at up to a thousand leases, or at all leases of the owner if
-    /// the list is narrowed to one.
+    /// In memory, other calls wait while a request looks at up to a thousand leases or, if the list is narrowed to an
+    /// owner, at all leases of that owner.
     ///
     /// # Examples
     /// ```

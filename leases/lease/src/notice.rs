@@ -90,7 +90,8 @@ impl Notice {
         wakers.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
-    /// Notifies the Held that its tenure may have ended: one of the Held's futures checks whether it has.
+    /// Notifies the Held that its tenure may have ended: a future of this Held, or of another Held of the same
+    /// [`Leases`](crate::Leases), checks whether it has.
     ///
     /// # Examples
     /// ```

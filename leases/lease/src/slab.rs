@@ -30,7 +30,7 @@ const PLACES: usize = 64;
 /// The largest number of chunks. The last chunk that `u32` could number is not used, so that `u32::MAX` can stand for
 /// "none".
 const MAX_CHUNKS: usize = u32::MAX as usize / PLACES;
-/// The capacity below which the table of chunks is not shrunk.
+/// The capacity up to which the table of chunks is not shrunk.
 const SMALL: usize = 16;
 /// The number that stands for no chunk.
 const NONE: u32 = u32::MAX;
@@ -251,7 +251,7 @@ fn split(id: u32) -> (usize, usize) {
     (id as usize / PLACES, id as usize % PLACES)
 }
 
-/// Returns the number of the next chunk after `chunks`.
+/// Returns the number of the chunk that follows the first `chunks` ones.
 fn number(chunks: usize) -> u32 {
     assert!(chunks < MAX_CHUNKS, "keylatch-lease: more than {} leases or waiters", MAX_CHUNKS * PLACES);
     chunks as u32

@@ -131,7 +131,7 @@ fn free_places_are_used_before_a_chunk_is_added() {
     for record in 0..640 {
         slab.insert(record);
     }
-    // One hole in each chunk, and one chunk that has been freed.
+    // One hole in each of nine chunks, and one chunk that is empty.
     for id in (5..640).step_by(PLACES).chain((128..192).filter(|id| id % 64 != 5)) {
         slab.remove(id);
     }

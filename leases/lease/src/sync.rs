@@ -25,10 +25,10 @@ pub(crate) mod atomic {
     pub(crate) use shuttle::sync::atomic::{AtomicUsize, Ordering};
 }
 
-/// The number of calls that may process due resources at the same time. Such a call asks policies. A policy may itself
-/// call the leases; that call, too, processes due resources, and asks the next policy. Without a limit, these calls
-/// could nest once for each resource. Under a checker the limit is one, so that the checker explores how a call leaves
-/// resources to another.
+/// The greatest number of calls that may process due resources at the same time. Such a call asks policies. A policy
+/// may itself call the leases; that call, too, processes due resources, and asks the next policy. Without a limit,
+/// these calls could nest once for each resource. Under a checker the limit is one, so that the checker explores how a
+/// call leaves resources to another.
 pub(crate) const MAX_WORKERS: usize = if cfg!(any(lease_loom, lease_shuttle)) { 1 } else { 8 };
 
 /// The number of parts into which [`Attendance`](crate::attendance::Attendance) divides hashes; zero under a checker.

@@ -1,9 +1,9 @@
 //! The tenures of [`Held`](crate::Held)s, and the queue from which renewals are batched.
 //!
-//! The renewal of a lease on a server includes other leases of this process that are due soon, in one request. No lease
-//! depends on this. The future of an included lease wakes when it would have anyway, and finds that the lease has been
-//! renewed. If the lease has not been renewed yet, the future waits a little for the request that includes it, at most
-//! twice, and then sends its own.
+//! The renewal of a lease on a server includes other leases held through the same `Leases` that are due soon, in one
+//! request. No lease depends on this. The future of an included lease wakes when it would have anyway, and finds that
+//! the lease has been renewed. If the lease has not been renewed yet, the future waits a little for the request that
+//! includes it, at most twice, and then sends its own.
 
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use core::time::Duration;
@@ -38,7 +38,7 @@ pub(crate) struct State {
     pub(crate) rides: u32,
     /// The number of refused requests since then, for this lease or for another one whose request included it.
     pub(crate) refusals: u32,
-    /// The way in which the lease was lost, once the `Held` has ended or a server has reported the loss.
+    /// The way in which the lease was lost, once the `Held` has ended or, with a server, a loss has been found.
     pub(crate) over: Option<Lost>,
 }
 
@@ -54,7 +54,8 @@ impl Tenure {
         }
     }
 
-    /// Records that a renewal requested at `asked` has moved the end. A lease that has expired at `now` stays expired.
+    /// Records that a renewal requested at `asked` has moved the end. If `now` is given, a lease that has expired by
+    /// then stays expired.
     pub(crate) fn renewed(&self, end: Option<Duration>, asked: Duration, now: Option<Duration>) {
         let mut state = self.state.lock();
         let is_over = |end: Duration| now.is_some_and(|now| end <= now);

@@ -49,7 +49,8 @@ impl<E: Engine> Leases<E> {
     /// these `Leases` makes. The end of a tenure in another process is reported when a waiter would learn of it: when
     /// the server's message arrives. Engines send no message when somebody acquires a free resource. So while the
     /// resource is free, the watch asks the engine after 50 ms, and then after longer and longer pauses, up to the
-    /// engine's fallback (5 s if not set). While somebody has it, the watch asks no more often than a waiter.
+    /// engine's fallback (5 s if it has none). While somebody has it, the watch asks when the lease should have ended,
+    /// and whenever that fallback has passed.
     ///
     /// # Examples
     /// ```

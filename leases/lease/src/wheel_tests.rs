@@ -483,8 +483,7 @@ fn a_driver_that_sleeps_until_the_next_due_is_on_time_and_rarely_wakes_in_vain()
 #[test]
 fn a_million_nodes_in_one_slot_are_handled_a_few_at_a_time() {
     const COUNT: u64 = 1_000_000;
-    // All nodes are in one slot of level 4, which is four hours wide. Every tenth node is postponed to twice its due
-    // time.
+    // All nodes are in one slot of level 4, which is 4.7 hours wide. Every tenth node is postponed to twice `begin`.
     let begin = ms(1 << 24);
     let (mut wheel, mut nodes) = wheel((0..COUNT).map(|nth| begin + us(nth * 10_000)));
     let heads = wheel.heads.iter().filter(|&&head| head != NONE).count();

@@ -58,7 +58,8 @@ struct Flag {
     waker: Mutex<Option<Waker>>,
 }
 
-/// A simulated server: an engine in memory with its own clock. Each answer takes one poll.
+/// A simulated server: an engine in memory with its own clock. Each request takes one poll to arrive, and so does its
+/// answer.
 #[derive(Clone)]
 struct Server {
     memory: Arc<Memory<ManualClock>>,

@@ -98,7 +98,7 @@ fn guarantee_1_different_resources_are_leased_independently() {
     }
 }
 
-/// The answers of `status`, `owned_by` and `try_acquire` agree, whatever the owners do.
+/// The answers of `status`, `owned_by`, `len` and `acquire` agree, whatever the owners do.
 #[test]
 fn guarantee_1_at_each_step_of_a_random_walk_at_most_one_owner_has_the_lease() {
     let (table, clock) = table();

@@ -1776,8 +1776,8 @@ impl Seen {
     }
 }
 
-/// Threads acquire, wait, give up and release at random. There is one holder at a time, tokens grow, and no waiter is
-/// left behind.
+/// Threads acquire, wait, give up and release at random. A resource has at most one holder at a time, tokens grow, and
+/// no waiter is left behind.
 #[cfg(not(miri))]
 #[test]
 fn random_threads_have_one_holder_and_leave_no_waiter() {
@@ -1837,7 +1837,7 @@ fn random_threads_have_one_holder_and_leave_no_waiter() {
     assert_eq!(leases.tick(), None);
 }
 
-/// Every waiter for a lease that expires acquires it in the end.
+/// Waiters for leases that expire eventually get in, unless they give up before.
 #[cfg(not(miri))]
 #[test]
 fn random_threads_with_expiring_leases_leave_no_waiter() {

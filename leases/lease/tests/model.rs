@@ -434,7 +434,7 @@ impl Guess {
         self.answers.iter().find(|(of, _)| *of == id).map(|(_, answer)| *answer)
     }
 
-    /// Polls an `acquire`. If its limit has been reached, giving up is always a possible result, too.
+    /// Polls an `acquire` or a `hold`. If its limit has been reached, giving up is always a possible result, too.
     fn poll(&self, now: Duration, ask: Ask, is_first: bool, limit: bool) -> Guesses {
         let id = ask.id;
         let mut all = if let Some(answer) = self.answer(id) {
@@ -508,7 +508,7 @@ impl Guess {
             return vec![guess];
         }
         let mut all = vec![guess.released(now)];
-        // A grant that was only returned in the list may count as fetched or not.
+        // A grant that only a renewal or `owned_by` has returned may count as fetched or not.
         if lease.listed {
             all.push(guess);
         }
@@ -1177,7 +1177,7 @@ impl<'m> World<'m> {
         self.held.push(kept);
     }
 
-    /// Polls a renewal once. The contract does not say when it renews.
+    /// Polls a renewal or a run once. The contract does not say when they renew the lease.
     fn renewal(&mut self, at: usize, run: bool) {
         let (now, mut kept) = (self.now, self.held.swap_remove(at));
         let seen = if run {

@@ -1,5 +1,5 @@
-//! User code that panics, or calls the leases from inside one of their calls, must not harm other callers. All of this
-//! also holds without `std`.
+//! User code that panics, or calls the leases from inside one of their calls, must not harm other callers. With the
+//! exception of one test, all of this also holds without `std`.
 
 mod common;
 
@@ -121,7 +121,7 @@ fn a_served_request_that_is_dropped_is_passed_on_though_a_policy_panics_in_its_d
     let (bell, waker) = Bell::new();
     let mut next = waiting_with(leases.acquire("r", &cid, Expiry::Never), &waker);
     leases.release_now(&held).unwrap();
-    drop(served_too); // only the tenure has its policy now
+    drop(served_too); // from here on, only the tenure's record has the policy
     panics(|| drop(served));
     assert!(bell.take() > 0, "the lease has ended, and cid was not woken");
     assert_eq!(*ready(&mut next).unwrap().owner(), cid);

@@ -1,5 +1,5 @@
-//! Threads and tasks with the system's clock, and leases so short that they may end at any point. The checks must hold
-//! whatever the timing is.
+//! Threads and tasks, most of them with the system's clock, and with leases so short that they may end at any point.
+//! The checks must hold whatever the timing is.
 //!
 //! No test relies on how long anything takes. A lease may end between a check and the next action, so the data is
 //! guarded as it must be outside of a test: by a [`Fence`], at each read and each write.
@@ -230,8 +230,8 @@ fn tasks_with_short_leases_lose_no_update_and_no_wake_up() {
                             let Ok(grant) = table.acquire(resource, &owner, ttl).until(limit).await else { continue };
                             let value = guarded.read(grant.token());
                             smol::Timer::after(pause).await;
-                            // Two tasks of one owner may have the same tenure, and then the fence admits both. So only
-                            // tasks that do not share their owner write.
+                            // Two tasks of one owner may have the same tenure, and then the fence admits both. So here
+                            // only tasks that do not share their owner write.
                             if n % 20 >= 10 {
                                 value.map(|value| guarded.write(grant.token(), value + 1));
                             }
@@ -418,7 +418,7 @@ fn no_loss_is_missed() {
             }
         });
         for n in 1..=ROUNDS {
-            // If the release were missed, the result would be `Expired` in the end.
+            // If the release were missed, `lost` would be `Expired` after a minute, and the other two would last 20 s.
             let mut held = table.hold_blocking("a", owner, Duration::from_secs(60)).unwrap();
             round.store(n, SeqCst);
             let lost = match n % 3 {

@@ -43,15 +43,15 @@ fn refused(_: Fail<Infallible>) -> Fail<Refused> {
     unreachable!("the engine in memory never fails")
 }
 
-/// The engine in memory, presented as a server. It records the number of leases in each request.
+/// The engine in memory, presented as a server. It records the number of leases in each renewal request.
 struct Far {
     memory: Memory<ManualClock>,
     batches: Mutex<Vec<usize>>,
-    /// Whether requests are carried out, but not answered.
+    /// Whether renewals are carried out, but not answered.
     is_silent: AtomicBool,
-    /// Whether requests fail without being carried out.
+    /// Whether renewals fail without being carried out.
     is_failing: AtomicBool,
-    /// The lease that makes a request fail.
+    /// The lease that makes a renewal request fail.
     chokes_on: Mutex<Option<Resource>>,
 }
 

@@ -1,8 +1,8 @@
 //! The calls that an engine in this process answers at once.
 //!
 //! The most common calls take this path when there are no waiters and watches: they call the engine without a future
-//! around the call. They return `None` if the engine has refused or failed. In that case nothing has been done, apart
-//! from steps that may be repeated, and the caller takes the general path.
+//! around the call. They return `None` if they cannot take this path, or if the engine has refused or failed. In that
+//! case nothing has been done, apart from steps that may be repeated, and the caller takes the general path.
 
 use core::time::Duration;
 

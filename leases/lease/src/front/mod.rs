@@ -134,7 +134,7 @@ impl LeaseStatus {
         self.remaining
     }
 
-    /// Returns the number of requests of this process that wait for the resource.
+    /// Returns the number of requests to these [`Leases`] that wait for the resource.
     #[must_use]
     pub fn waiters(&self) -> usize {
         self.waiters

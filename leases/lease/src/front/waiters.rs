@@ -26,7 +26,8 @@ impl<E: Engine> Leases<E> {
         operation(&mut self.wait_list.lock(), deferred)
     }
 
-    /// Serves the waiters of a resource, and then runs an operation under the same lock.
+    /// Serves the waiters of a resource, if the engine is in this process, and then runs an operation under the same
+    /// lock.
     pub(crate) fn settled<R>(
         &self,
         resource: &Resource,

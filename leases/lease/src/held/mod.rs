@@ -295,10 +295,10 @@ impl<'a, E: Engine> Held<'a, E> {
     /// Runs `work`, and renews the lease for as long as the work takes. Checks the lease before each poll of `work`.
     /// Once the lease is lost, `work` is not polled again, and is dropped.
     ///
-    /// The task that runs the work also renews the lease; no other task or thread takes part. With a server, a renewal
-    /// includes other leases of this process that are due soon, in one request; those leases do not depend on it.
-    /// During a poll of `work` the lease is not renewed, except at most once as part of another lease's request. So a
-    /// poll that takes longer than two thirds of the lease's time may outlive the lease.
+    /// The task that runs the work also renews the lease, so no other task is needed. With a server, a renewal includes
+    /// other leases held through the same [`Leases`] that are due soon, in one request; those leases do not depend on
+    /// it. During a poll of `work` the lease is not renewed, except at most once as part of another lease's request. So
+    /// a poll that takes longer than two thirds of the lease's time may outlive the lease.
     ///
     /// An output of `Ok` does not prove that the lease lasted: the last poll of `work` may have outlived it. So
     /// [check](Self::check) the lease before each side effect, or send the [token](Self::token) with it.
@@ -348,8 +348,8 @@ impl<'a, E: Engine> Held<'a, E> {
     }
 
     /// Returns a future that renews the lease until it is lost. Spawn it if the work cannot be passed to
-    /// [`run`](Self::run). It is ready when the lease is lost, or with [`Lost::Released`] when this `Held` is released
-    /// or dropped.
+    /// [`run`](Self::run). It is ready when the lease is lost, or with [`Lost::Released`] when this `Held` is released,
+    /// dropped, or converted by [`into_grant`](Self::into_grant).
     ///
     /// With [`hold_arc`](Leases::hold_arc) the future is `'static`.
     ///

@@ -55,7 +55,7 @@ impl Lease {
     }
 }
 
-/// An owner that has a lease.
+/// An owner that has a lease, or is the [recent](Book::recent) one.
 pub(super) struct Holder {
     pub(super) owner: Owner,
     pub(super) first: u32,
@@ -381,7 +381,7 @@ impl Book {
         wheel.pop_due(records, *now, thorough, work)
     }
 
-    /// Removes a lease, and its owner's entry if this was the owner's last lease.
+    /// Removes a lease, and its owner's entry if this was the owner's last lease, unless the owner is the recent one.
     pub(super) fn remove(&mut self, id: u32) {
         let Book { wheel, records, by_resource, holders, .. } = self;
         wheel.remove(records, id);
@@ -418,8 +418,8 @@ impl Book {
 /// The clock that limits tokens, in microseconds since 1970: the system's time when the table was created, continued by
 /// a monotonic clock.
 ///
-/// If a token were greater than the clock's time, it could be greater than the first token of the next process, if that
-/// process starts soon enough. Usually tokens are far behind the time, so the clock is rarely read.
+/// A token greater than the clock's time could also be greater than the first token of the next process, if that
+/// process started soon enough. Usually tokens are far behind the time, so the clock is rarely read.
 pub(super) struct TokenClock {
     /// The latest time that was read from the clock; it is not in the future.
     passed: u64,

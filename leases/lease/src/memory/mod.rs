@@ -5,9 +5,10 @@
 //! nothing has to happen at the end itself. The [wheel](crate::wheel) only says which records can be removed, and each
 //! call removes a few.
 //!
-//! Everything is behind one lock, so that each operation happens at one instant, `release_all` included. That instant
-//! is the latest that any call so far has seen, so that time never goes back between calls. No user code runs under the
-//! lock: the clock is read before the lock is taken, and a policy is dropped after the lock has been released.
+//! Everything is behind one lock, so that each operation happens at one instant, `release_all` included. (Only a sweep
+//! releases the lock in between.) That instant is the latest that any call so far has seen, so that time never goes
+//! back between calls. No user code runs under the lock: the clock is read before the lock is taken, and a policy is
+//! dropped after the lock has been released.
 
 mod book;
 
@@ -33,12 +34,12 @@ use crate::{
     },
 };
 
-/// The number of records that each call examines in passing, to remove those that have expired. A record is examined
-/// once for each level of the wheel that it passes, and once when it is removed. So any number above the number of
-/// levels in use is enough.
+/// The greatest number of records that each call examines in passing, to remove those that have expired. A record is
+/// examined once for each level of the wheel that it passes, and once when it is removed. So any number above the
+/// number of levels in use is enough.
 const IN_PASSING: u32 = 8;
 
-/// The number of records that are removed at a time; the lock is released in between.
+/// The greatest number of records that a sweep removes at a time; the lock is released in between.
 const BATCH: usize = 32;
 
 macro_rules! memory {
@@ -167,7 +168,7 @@ impl<C: Clock> Memory<C> {
         self.book.lock().records.len()
     }
 
-    /// Returns the time, by the clock, at which the next lease expires.
+    /// Returns the time, by the clock, at which the next lease expires, or an earlier one: see `Wheel::next_due`.
     pub(crate) fn next_end(&self) -> Option<Duration> {
         let mut book = self.book.lock();
         let Book { wheel, records, .. } = &mut **book;

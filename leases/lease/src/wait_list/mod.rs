@@ -3,8 +3,9 @@
 //! Each resource that has waiters or watches has a *place*, which is removed with the last of them. A place has
 //! - a *line* of waiting requests, in order of arrival. Requests of one owner that would resume a tenure are also
 //!   linked with each other: when the owner gets the lease, all of them are served, wherever they stand in the line;
-//! - the requests that have been *served* and not polled since: the lease already belongs to their owner;
-//! - the *watches* of tasks that are woken at the end of a tenure, or at a given time.
+//! - the requests that have been *served* and not polled since: the lease already belongs to their owner (requests that
+//!   were refused, or must ask the engine themselves, are counted with them);
+//! - the *watches* of tasks that are woken when a tenure begins or ends, or at a given time.
 //!
 //! Nothing here asks the engine, reads a clock, or wakes a task: wakers are collected in a [`Deferred`].
 
@@ -56,7 +57,7 @@ pub(crate) struct Place {
     /// The request whose policy is being asked, with no lock held. Until the policy has answered, no other request is
     /// served.
     asked: Option<Asked>,
-    /// The number of requests that have been served and not polled since.
+    /// The number of requests that have an [`Outcome`] and have not been polled since.
     unfetched: usize,
     /// The first watch.
     watches: u32,
@@ -96,7 +97,7 @@ impl Look {
         }
     }
 
-    /// Returns the time at which the check becomes due, if it is not due already.
+    /// Returns the time at which the check becomes due; `None` if that does not depend on the time.
     pub(crate) fn time(self) -> Option<Duration> {
         match self {
             Look::At(at) => Some(at),
@@ -105,7 +106,7 @@ impl Look {
     }
 }
 
-/// A request that is waiting, or has been served.
+/// A request that waits, or has an [`Outcome`].
 pub(crate) struct Wait {
     /// A unique number, unlike the request's index, which is reused.
     pub(crate) serial: u64,
@@ -116,9 +117,9 @@ pub(crate) struct Wait {
     state: State,
     waker: Option<Waker>,
     in_line: Next,
-    /// The neighbours among the requests of the same owner.
+    /// The neighbours among the requests of the same owner that would resume a tenure.
     in_group: Next,
-    /// The last request of the owner, if this one is the first.
+    /// The last of these requests, if this one is the first.
     last_in_group: u32,
 }
 
@@ -136,10 +137,10 @@ pub(crate) enum Outcome {
     AskAlone,
 }
 
-/// A task that is woken at the end of a tenure, or at a given time.
+/// A task that is woken when a tenure begins or ends, or at a given time.
 struct Watch {
     place: u32,
-    /// The time at which the task is woken even if no tenure has ended.
+    /// The time at which the task is woken even if no tenure has begun or ended.
     at: Option<Duration>,
     /// `None` when the task has been woken.
     waker: Option<Waker>,
@@ -398,7 +399,7 @@ impl WaitList {
         self.groups.find(self.attendance.hash((place, owner)), is)
     }
 
-    /// Takes a request that has been served or refused out of the line, and wakes its task.
+    /// Takes a request whose outcome is known out of the line, and wakes its task.
     pub(crate) fn finish(&mut self, id: u32, outcome: Outcome, deferred: &mut Deferred) {
         self.unlink(id);
         let wait = &mut self.waits[id];
@@ -409,7 +410,7 @@ impl WaitList {
         self.reschedule(self.waits[id].place);
     }
 
-    /// Returns the outcome of a request, if it has been served or refused.
+    /// Returns the outcome of a request; `None` while it is in line.
     pub(crate) fn outcome(&self, id: u32) -> Option<&Outcome> {
         match &self.waits[id].state {
             State::InLine => None,
@@ -417,7 +418,7 @@ impl WaitList {
         }
     }
 
-    /// Stores the waker that is called when the request has been served or refused, or should check again.
+    /// Stores the waker that is called when the request has an outcome, or should check again.
     pub(crate) fn wake_by(&mut self, id: u32, waker: &mut Option<Waker>, deferred: &mut Deferred) {
         if let Some(waker) = waker.take() {
             deferred.bury_waker(self.waits[id].waker.replace(waker));
@@ -509,8 +510,8 @@ impl WaitList {
         self.leave(id, deferred);
     }
 
-    /// Removes the first in line, whose request the engine has not answered. All others ask at once: if they asked one
-    /// after another, each would wait for the full timeout.
+    /// Removes the first in line, whose request failed, usually because the engine has not answered. All others ask at
+    /// once: if they asked one after another, each would wait for the full timeout.
     pub(crate) fn leave_unanswered(&mut self, id: u32, deferred: &mut Deferred) {
         let place = self.waits[id].place;
         while let Some(first) = self.first(place) {

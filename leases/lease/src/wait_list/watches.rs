@@ -7,8 +7,8 @@ use crate::{Resource, deferred::Deferred, wheel::Links};
 
 /// The methods for watches.
 impl WaitList {
-    /// Registers this task to be woken when a tenure of the resource has ended, or at `at` if that is earlier. Returns
-    /// the number of the watch. If there is a `known` watch, it is replaced and keeps its number.
+    /// Registers this task to be woken when a tenure of the resource has begun or ended, or at `at` if that is earlier.
+    /// Returns the number of the watch. If there is a `known` watch, it is replaced and keeps its number.
     pub(crate) fn watch(
         &mut self,
         resource: &Resource,
@@ -58,7 +58,7 @@ impl WaitList {
         self.vacate(place);
     }
 
-    /// Wakes the watches of a resource whose tenure has ended.
+    /// Wakes the watches of a resource of which a tenure has begun or ended.
     pub(crate) fn ended(&mut self, place: u32, deferred: &mut Deferred) {
         let mut next = self.places[place].watches;
         while next != NONE {
