@@ -46,7 +46,7 @@ pub(crate) enum Said {
     ReleasedAll(Vec<Resource>),
     Looked(Option<Record>),
     Owned(Vec<(Resource, Token)>),
-    /// The answer was lost, or its future was dropped.
+    /// No answer is known: it was lost, or the caller did not wait for it.
     Nothing,
 }
 
@@ -108,7 +108,7 @@ struct Tenure {
     began: (Duration, Duration),
     /// The time before which it cannot have expired. `None` if it never expires.
     from: Option<Duration>,
-    /// The time by which it has expired.
+    /// The time by which it has expired; `None` if it never expires, or if this is unknown.
     until: Option<Duration>,
 }
 
