@@ -36,7 +36,8 @@ pub struct Setup {
     pub ticks: u8,
     /// The number of calls that each client may make.
     pub calls: &'static [u8],
-    /// The numbers of messages that may be lost, of writes that may be duplicated, and of requests that may be given up.
+    /// The numbers of messages that may be lost, of writes that may be duplicated, and of requests that may be given
+    /// up.
     pub lost: u8,
     pub doubled: u8,
     pub given_up: u8,

@@ -15,7 +15,7 @@ use crate::{
 
 type Hold<'a, F> = Held<'a, Observed<<F as Fixture>::Engine>>;
 
-/// The pause before an engine that could not answer is asked again, and between some steps while a connection is broken.
+/// The pause before an engine that could not answer is asked again, and between some steps with a broken connection.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Acquires a lease, and tries again while the engine fails or is in quarantine. Returns the time of the answer, too.
