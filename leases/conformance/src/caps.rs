@@ -37,7 +37,7 @@ pub struct Caps {
     /// of the lease's time.
     pub notice: Option<Duration>,
     /// The engine's longest quarantine after it has forgotten everything: see
-    /// [`Server::forget`](crate::Server::forget).
+    /// [`Server::forget`](crate::Server::forget). A minute by default.
     pub quarantine: Duration,
     /// The number of waiting processes in [the case](crate#cases) with many of them. 64 by default.
     pub processes: usize,

@@ -4,8 +4,8 @@
 //! Real time passes in ticks. The clients' clocks have rates that differ by almost two percent, and their times of day
 //! may be wrong. A lease lasts for two ticks.
 //!
-//! The model has one resource, whose object is created, taken over, renewed and released, but not deleted. Each client is
-//! an owner of its own, so no request of the same owner can follow a write whose answer was lost; the engine's tests
+//! The model has one resource, whose object is created, taken over, renewed and released, but not deleted. Each client
+//! is an owner of its own, so no request of the same owner can follow a write whose answer was lost; the engine's tests
 //! cover that.
 
 use std::time::Duration;
