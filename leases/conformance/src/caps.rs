@@ -74,7 +74,7 @@ impl Caps {
 /// A guarantee that an engine does not make, or a case that it need not pass, with the reason.
 ///
 /// Only the failed checks of that guarantee, or of that case, are excused; all others are demanded in full. The case is
-/// run as far as possible, and reported as weakened.
+/// run as far as possible, and reported as weakened if such a check fails, or if the case itself is excused.
 ///
 /// # Examples
 /// ```

@@ -1,4 +1,5 @@
-//! Small models of two and three threads: loom runs them through every interleaving, shuttle through many.
+//! Small models of two and three threads: loom runs them through every interleaving with few preemptions, shuttle
+//! through many interleavings.
 //!
 //! If a waiter is not served, the checker reports that all threads sleep. [`close`] asserts that no lease and no waiter
 //! is left.
