@@ -353,8 +353,8 @@ impl Tenure {
 }
 
 /// The number of visited places after which the search stops without a verdict. The histories of correct engines took a
-/// few hundred, and up to 10,000 if one answer in ten was lost. A wrong history may have millions, each of which takes a
-/// kilobyte and, unoptimised, 0.1 ms.
+/// few hundred, and up to 10,000 if one answer in ten was lost. A wrong history may have millions, each of which takes
+/// a kilobyte and, unoptimised, 0.1 ms.
 const PLACES: usize = 200_000;
 
 /// The number of answered events that an event without an answer must explain, for the search to look first at places

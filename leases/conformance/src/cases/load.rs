@@ -204,7 +204,7 @@ impl<F: Fixture> Lane<'_, F> {
             self.step().await;
             steps += 1;
             if steps % 40 == 0 && self.is_real_time {
-                // Pause for half the length of the shortest lease, so that leases expire.
+                // Pause for half the length of the shortest lease, so that some leases expire.
                 self.look();
                 Timer::after(self.trial.ttl() / 2).await;
             }

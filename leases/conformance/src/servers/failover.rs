@@ -11,7 +11,7 @@ use crate::{Ledger, Progress, Proxy};
 /// Lets owners of two clients work during the trouble, and prints their ledger.
 ///
 /// # Panics
-/// In the cases of [`Ledger::keep`], and on a tokio runtime with a single thread.
+/// In the cases of [`Ledger::keep`], and on a `current_thread` runtime of tokio.
 ///
 /// # Examples
 /// ```no_run

@@ -22,7 +22,7 @@ use crate::{
     service::{ENTITY, Service, document},
 };
 
-/// The number of leases that a page of the list has at least, unless it is the last. It has less than twice as many.
+/// The number of leases that a page of the list has at least, unless it is the last. It has fewer than twice as many.
 const PAGE: usize = 50;
 
 /// The greatest number of names that are read at a time, to find the documents that an administrator's page watches.
