@@ -1,7 +1,7 @@
 //! The cost of leases in etcd, compared with etcd's own locks and with the cheapest two changes: a put and a delete.
 //!
-//! `cargo bench --bench etcd` takes half a minute, and starts a private server. `cargo test` runs every case once,
-//! quickly.
+//! `cargo bench --bench etcd` takes a minute and a half, and starts a private server. `cargo test` runs every case
+//! once, quickly.
 //!
 //! Each of etcd's own locks is attached to an etcd lease that its client already has, and that serves all locks of that
 //! client. Each of our leases has its own etcd lease, which it takes over from one of our leases that has ended.

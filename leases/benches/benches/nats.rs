@@ -1,7 +1,7 @@
 //! The cost of leases in NATS, compared with the cheapest two changes of a stream: two messages, each with its
 //! acknowledgement.
 //!
-//! `cargo bench --bench nats` takes half a minute, and starts a private server. `cargo test` runs every case once,
+//! `cargo bench --bench nats` takes about a minute, and starts a private server. `cargo test` runs every case once,
 //! quickly.
 
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
 //! The cost of leases in Postgres, compared with its advisory locks and with empty requests.
 //!
-//! `cargo bench --bench postgres` takes half a minute, and starts a private server. `cargo test` runs every case once,
+//! `cargo bench --bench postgres` takes about a minute, and starts a private server. `cargo test` runs every case once,
 //! quickly.
 //!
 //! A cycle of a lease writes to disk twice, each time before the server answers; an advisory lock never does. So each

@@ -1,8 +1,8 @@
 //! The cost of leases in Redis, compared with the locks of the crate rslock and with two commands, the least that a
 //! lock needs.
 //!
-//! `cargo bench --bench redis` takes half a minute, and starts a private server. `cargo test` runs every case once,
-//! quickly.
+//! `cargo bench --bench redis` takes more than a minute, and starts a private server. `cargo test` runs every case
+//! once, quickly.
 //!
 //! rslock uses one server, as leases do. A waiter of rslock asks again after a random time of up to 200 ms, which is
 //! its default. By default it asks three times; here it asks until it has the lock.

@@ -1,6 +1,6 @@
 //! The cost of leases in a SQLite file, compared with two `UPDATE`s of a row in the same mode.
 //!
-//! `cargo bench --bench sqlite` takes half a minute. `cargo test` runs every case once, quickly.
+//! `cargo bench --bench sqlite` takes less than a minute. `cargo test` runs every case once, quickly.
 //!
 //! The rows are in a file of their own. Each client has a connection. One reference runs its statements on the thread
 //! of the task, which it blocks. The other, like the engine, uses a thread for SQLite alone.

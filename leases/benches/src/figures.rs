@@ -76,7 +76,7 @@ impl Figures {
         self.replace(engine, ABOUT, &[("version", version.to_owned())]);
     }
 
-    /// Returns the machine and the versions of the engines, as a sentence.
+    /// Returns the machine and the versions of the engines, as a line of text.
     pub fn facts(&self) -> String {
         let about = self.rows.iter().filter(|row| row.case == ABOUT);
         let engines: Vec<_> = about.map(|row| format!("{} {}", row.engine, row.value)).collect();

@@ -15,7 +15,7 @@ use crate::server::Server;
 
 const ORDER: &str = "KEYLATCH_BENCH_WORKER";
 
-/// The goal: the greatest ratio of the time of a lease's cycle to that of the cheapest requests.
+/// The goal: the greatest ratio of the time of a lease's cycle to that of the last candidate's.
 const GOAL: f64 = 2.5;
 
 /// Carries out rounds if this process is a worker; returns whether it is.
@@ -86,7 +86,7 @@ fn rate(workers: &mut [Worker], time: Duration) -> f64 {
     workers.iter_mut().map(|worker| worker.answer().parse::<f64>().expect("a rate")).sum()
 }
 
-/// Measures the lease and the cheapest requests in turn.
+/// Measures the lease and the last candidate in turn.
 ///
 /// # Panics
 /// If a process or the server fails.

@@ -1,7 +1,7 @@
 //! The measurements of leases on servers, which are the same for each server: a cycle of acquire and release, by
 //! clients that want different resources; the same cycle by many tasks on one connection, and by processes with one
-//! task each; and the hand-off to a waiter. The lease is compared with the server's other locks, and with the cheapest
-//! possible requests.
+//! task each; and the hand-off to a waiter. The lease is compared with the server's other locks, and with simple
+//! requests.
 
 use std::env;
 use std::future::Future;
@@ -24,13 +24,13 @@ const TTL: Duration = Duration::from_secs(300);
 pub trait Candidate: Send + Sync + Sized + 'static {
     /// The server's name in `leases/servers/run`; `None` if there is none.
     const SERVER: Option<&'static str>;
-    /// The names of the candidates. The first is the lease, and is compared with the others. The last one makes the two
-    /// cheapest requests.
+    /// The names of the candidates. The first is the lease, and is compared with the others. The last one makes two
+    /// simple writes, to which the goals relate.
     const NAMES: &'static [&'static str];
     /// The number of candidates, from the first on, that support waiting.
     const WAITED_FOR: usize;
     /// The numbers of tasks on one connection, each with the goal for the rate of the lease divided by the rate of the
-    /// cheapest requests.
+    /// last candidate.
     const TASKS: [(usize, f64); 3];
 
     /// Prepares the server. This is called once, before everything else.
@@ -227,7 +227,8 @@ async fn hand_overs<C: Candidate>(server: &Server, scale: &Scale) {
 }
 
 /// Makes all measurements, on a private server; with the argument `tasks`, only those of many tasks on one connection,
-/// and with `processes` only those of processes. `cargo bench` measures; `cargo test` runs each case once.
+/// and with `processes` only those of processes, which need a server. `cargo bench` measures; `cargo test` runs each
+/// case once.
 ///
 /// # Panics
 /// If the server fails.

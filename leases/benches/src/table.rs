@@ -2,8 +2,8 @@
 
 use keylatch_benches::report::{figure, median};
 
-/// The factor by which a time may miss its goal before [`Table::misses`] counts it, because the placement of code in
-/// memory and the other load of the machine vary.
+/// The factor by which a time or a ratio may miss its goal before [`Table::misses`] counts it, because the placement of
+/// code in memory and the other load of the machine vary.
 const TOLERANCE: f64 = 1.15;
 
 #[derive(Clone, Copy)]

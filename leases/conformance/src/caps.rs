@@ -37,7 +37,7 @@ pub struct Caps {
     /// of the lease's time.
     pub notice: Option<Duration>,
     /// The engine's longest quarantine after it has forgotten everything: see
-    /// [`Server::forget`](crate::Server::forget).
+    /// [`Server::forget`](crate::Server::forget). A minute by default.
     pub quarantine: Duration,
     /// The number of waiting processes in [the case](crate#cases) with many of them. 64 by default.
     pub processes: usize,
@@ -74,7 +74,7 @@ impl Caps {
 /// A guarantee that an engine does not make, or a case that it need not pass, with the reason.
 ///
 /// Only the failed checks of that guarantee, or of that case, are excused; all others are demanded in full. The case is
-/// run as far as possible, and reported as weakened.
+/// run as far as possible, and reported as weakened if such a check fails, or if the case itself is excused.
 ///
 /// # Examples
 /// ```

@@ -46,7 +46,7 @@ pub(crate) enum Said {
     ReleasedAll(Vec<Resource>),
     Looked(Option<Record>),
     Owned(Vec<(Resource, Token)>),
-    /// The answer was lost, or its future was dropped.
+    /// No answer is known: it was lost, or the caller did not wait for it.
     Nothing,
 }
 
@@ -108,7 +108,7 @@ struct Tenure {
     began: (Duration, Duration),
     /// The time before which it cannot have expired. `None` if it never expires.
     from: Option<Duration>,
-    /// The time by which it has expired.
+    /// The time by which it has expired; `None` if it never expires, or if this is unknown.
     until: Option<Duration>,
 }
 
@@ -353,8 +353,8 @@ impl Tenure {
 }
 
 /// The number of visited places after which the search stops without a verdict. The histories of correct engines took a
-/// few hundred, and up to 10,000 if one answer in ten was lost. A wrong history may have millions, each of which takes a
-/// kilobyte and, unoptimised, 0.1 ms.
+/// few hundred, and up to 10,000 if one answer in ten was lost. A wrong history may have millions, each of which takes
+/// a kilobyte and, unoptimised, 0.1 ms.
 const PLACES: usize = 200_000;
 
 /// The number of answered events that an event without an answer must explain, for the search to look first at places

@@ -25,15 +25,15 @@ const RESOURCES: [&str; 3] = ["door", "form", "till"];
 /// The number of tenures of each resource that must follow the trouble.
 const AFTER: usize = 3;
 
-/// The longest time to wait for a tenure. An engine that takes longer has not recovered.
+/// The longest time to wait for a number of tenures. An engine that takes longer has not recovered.
 const PATIENCE: Duration = Duration::from_secs(50);
 
 /// The record of owners that worked under leases while something happened to their server.
 ///
 /// Each client has two owners, each on a thread of its own. An owner acquires one of three resources, writes to a store
-/// behind a fence, renews, and releases. One tenure in six is abandoned: its owner relies on it until it ends, without
-/// renewing or releasing it. Whenever an owner writes to a resource in a new tenure, it also sends a late write, with
-/// the token of its previous tenure.
+/// behind a fence, renews, and releases. One tenure in six is abandoned: its owner neither renews nor releases it, and
+/// relies on it until it ends or the owner requests the resource again. Whenever an owner writes to a resource in a new
+/// tenure, it also sends a late write, with the token of its previous tenure.
 ///
 /// The ledger contains the time during which each owner relied on each lease: from the answer until the owner released
 /// the lease or learned of its loss, or until the lease's deadline by the owner's own clock.
@@ -98,12 +98,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Ledger {
-    /// Lets two owners of each client work while `trouble` runs, and until each resource has had three more tenures
-    /// after it. The clients must be connected to one namespace, as separate processes would be. A failed attempt is
-    /// repeated.
+    /// Lets two owners of each client work until three tenures have begun, then while `trouble` runs, and then until
+    /// each resource has had three more tenures. The clients must be connected to one namespace, as separate processes
+    /// would be. A failed attempt is repeated.
     ///
     /// # Panics
-    /// If no tenure begins for 50 s, or an owner panics.
+    /// If the first three tenures, or the last three of a resource, take longer than 50 s, or an owner panics.
     ///
     /// # Blocking
     /// Blocks until the work has ended.
@@ -192,7 +192,7 @@ impl fmt::Display for Ledger {
 }
 
 impl Progress<'_> {
-    /// Waits until this many more tenures have begun.
+    /// Waits until this many more tenures have begun, or an owner has panicked.
     ///
     /// # Panics
     /// If it takes longer than 50 s.
@@ -241,7 +241,7 @@ struct Hand<'a, E: Engine> {
     random: Random,
     /// Leases that the owner still relies on, without renewing or releasing them.
     abandoned: HashMap<&'static str, Tenure>,
-    /// The token of the owner's last tenure of each resource.
+    /// The token of the last tenure of each resource that the owner had and did not lose.
     last: HashMap<&'static str, Token>,
 }
 

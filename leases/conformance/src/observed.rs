@@ -1,4 +1,4 @@
-//! An engine that counts the requests to another one, and records its answers.
+//! An engine that counts the requests to another one, and records most of them with their answers.
 
 use std::{
     collections::HashMap,
@@ -17,7 +17,8 @@ use keylatch_lease::{
 
 use crate::history::{Asked, Event, Said};
 
-/// An engine that passes every request on, and counts it. If there is a recorder, it records the request, too.
+/// An engine that passes every request on, and counts it. If there is a recorder, it also records the requests that an
+/// [`Asked`] can describe.
 #[derive(Debug)]
 pub(crate) struct Observed<E> {
     engine: E,
@@ -61,7 +62,8 @@ impl<E: Engine> Observed<E> {
         asking.get_mut(resource).map_or(0, |(now, most)| std::mem::replace(most, *now))
     }
 
-    /// Counts a request and records it: with its answer, or as unanswered, if the future is dropped first.
+    /// Counts a request. If there is a recorder, records it: with its answer, or as unanswered, if the answer was lost
+    /// or the future is dropped first. A request that was not carried out is not recorded.
     async fn noted<T>(
         &self,
         asked: impl Fn() -> Vec<Asked>,

@@ -101,7 +101,7 @@ impl Proxy {
     /// Returns a proxy to this address, which forwards everything.
     ///
     /// # Errors
-    /// Fails if no port is free.
+    /// Fails if no port is free, or if no thread can be started.
     ///
     /// # Examples
     /// See [`Proxy`].
@@ -139,7 +139,7 @@ impl Proxy {
         self.go(Way::Open);
     }
 
-    /// Forwards everything, but delays each piece by this time.
+    /// Forwards everything, but delays each piece by this time. Connections with swallowed bytes are closed.
     ///
     /// # Examples
     /// See [`Proxy`].
@@ -147,7 +147,8 @@ impl Proxy {
         self.go(Way::Late(by));
     }
 
-    /// Holds everything back until [`pass`](Self::pass) is called: connections stay open, and bytes arrive late.
+    /// Holds everything back until another of these methods is called: connections stay open, and bytes arrive late,
+    /// after [`pass`](Self::pass).
     ///
     /// # Examples
     /// See [`Proxy`].

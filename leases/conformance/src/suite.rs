@@ -39,8 +39,8 @@ pub struct Suite<F> {
 pub enum Outcome {
     /// Every check held.
     Passed,
-    /// Something did not hold or could not be checked, but the engine does not promise it. The text says what. All
-    /// other checks held.
+    /// Something that the engine does not promise did not hold, something could not be checked, or the case is excused.
+    /// The text says what. All other checks that were made held.
     Weakened(String),
     /// The case could not be run. The text says what is missing.
     DoesNotApply(String),

@@ -66,7 +66,7 @@ impl<'f, F: Fixture> Trial<'f, F> {
         }
     }
 
-    /// Starts to record the requests of all clients, and returns the record.
+    /// Starts to record the requests of all clients that connect from now on, and returns the record.
     pub(crate) fn record(&self) -> Recorder {
         self.recorder.get_or_init(Recorder::default).clone()
     }
@@ -165,13 +165,13 @@ impl<'f, F: Fixture> Trial<'f, F> {
         Ok(client.engine().is_real_time())
     }
 
-    /// Returns how long the suite waits for an event that should happen at once. It waits in [naps](NAP), so it waits
-    /// longer on a machine that gives this process little time.
+    /// Returns how long the suite waits for an event that should happen at once. Except for the answers of other
+    /// processes, it waits in [naps](NAP), so it waits longer on a machine that gives this process little time.
     pub(crate) fn patience(&self) -> Duration {
         self.caps.delta + self.caps.noise
     }
 
-    /// Lets time pass, and then lets the engine do the work that is due.
+    /// Lets time pass. An engine whose clock does not advance in real time then does the work that is due.
     pub(crate) async fn pass(&self, time: Duration) -> Result<(), Failure> {
         self.fixture.pass(&self.namespace, time).await;
         let clients = lock(&self.clients).clone();
@@ -195,7 +195,8 @@ impl<'f, F: Fixture> Trial<'f, F> {
         Ok(())
     }
 
-    /// Lets the time of a lease pass, and the longest delay of its end. Then lets the engine do the work that is due.
+    /// Lets the time of a lease pass, plus 2 % and, in real time, the longest delay of its end. Then lets the engine do
+    /// the work that is due, as [`pass`](Self::pass) does.
     pub(crate) async fn outlive(&self, ttl: Duration) -> Result<(), Failure> {
         self.pass(ttl + ttl / 50).await?;
         if self.is_real_time().await? {
@@ -277,7 +278,7 @@ impl<'f, F: Fixture> Trial<'f, F> {
 /// machine, however long, then counts as one nap.
 const NAP: Duration = Duration::from_millis(2);
 
-/// Returns the number of naps in a time; at least 1.
+/// Returns the number of naps in a time, rounded up; at least 1.
 fn naps(time: Duration) -> u128 {
     time.as_nanos().div_ceil(NAP.as_nanos()).max(1)
 }

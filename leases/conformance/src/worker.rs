@@ -37,7 +37,7 @@ const READY: &str = "ready";
 /// see [`serve`].
 ///
 /// # Errors
-/// Fails if the input cannot be read, or if the output cannot be written.
+/// Fails if the input cannot be read, or if the first line of the output cannot be written.
 ///
 /// # Examples
 /// ```
@@ -77,7 +77,7 @@ where
 /// runtime; see [`serve_on`] for others.
 ///
 /// # Errors
-/// Fails if the input cannot be read, or if the output cannot be written.
+/// Fails if the input cannot be read, or if the first line of the output cannot be written.
 ///
 /// # Examples
 /// ```

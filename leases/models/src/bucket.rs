@@ -4,8 +4,8 @@
 //! Real time passes in ticks. The clients' clocks have rates that differ by almost two percent, and their times of day
 //! may be wrong. A lease lasts for two ticks.
 //!
-//! The model has one resource, whose object is created, taken over, renewed and released, but not deleted. Each client is
-//! an owner of its own, so no request of the same owner can follow a write whose answer was lost; the engine's tests
+//! The model has one resource, whose object is created, taken over, renewed and released, but not deleted. Each client
+//! is an owner of its own, so no request of the same owner can follow a write whose answer was lost; the engine's tests
 //! cover that.
 
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub struct Setup {
     pub ticks: u8,
     /// The number of calls that each client may make.
     pub calls: &'static [u8],
-    /// The numbers of messages that may be lost, of messages that may be duplicated, and of requests that may be given
+    /// The numbers of messages that may be lost, of writes that may be duplicated, and of requests that may be given
     /// up.
     pub lost: u8,
     pub doubled: u8,
@@ -172,7 +172,7 @@ pub enum Action {
     Call(u8, Call),
     /// A message arrives, at the store or at the client.
     Arrive(Sent),
-    /// A request arrives, and a copy of it stays on its way.
+    /// A write arrives, and a copy of it stays on its way.
     ArriveTwice(Sent),
     Lose(Sent),
     GiveUp(u8),
@@ -350,7 +350,7 @@ impl Setup {
         }
     }
 
-    /// Carries out a request, and sends the answer.
+    /// Carries out a request and sends the answer, or delivers an answer.
     fn serve(&self, state: &mut State, sent: Sent) {
         let answer = match sent.message {
             Message::Get => Message::Got { object: state.object },

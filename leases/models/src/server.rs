@@ -46,7 +46,7 @@ pub struct Setup {
     pub ticks: u8,
     /// The number of calls that each client may make.
     pub calls: &'static [u8],
-    /// The numbers of messages that may be lost, of messages that may be duplicated, and of requests that may be given
+    /// The numbers of messages that may be lost, of requests that may be duplicated, and of requests that may be given
     /// up.
     pub lost: u8,
     pub doubled: u8,

@@ -11,7 +11,7 @@ use keylatch_lease_models::{
     },
 };
 
-/// A slow client and a fast one, short leases, and a network without faults.
+/// A slow client and a fast one, etcd leases that are no longer than tenures, and a network without faults.
 const CALM: Setup = Setup {
     slack: 0,
     clocks: &[SLOW, FAST],
@@ -34,7 +34,7 @@ fn long(setup: Setup) -> Setup {
     if is_whole() { Setup { ticks: setup.ticks + 1, ..setup } } else { setup }
 }
 
-/// Explores all states.
+/// Explores all states of the setup, which is made [`long`] first.
 fn hold(setup: Setup, possible: &[&'static str]) {
     holds(long(setup), possible);
 }

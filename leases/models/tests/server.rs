@@ -26,7 +26,7 @@ const POSTGRES: Setup = Setup {
 
 const REDIS: Setup = Setup { memory: Memory::Counter, resumes_in_quarantine: false, ..POSTGRES };
 
-/// The same, with fewer ticks and calls.
+/// Postgres, with fewer ticks and calls.
 const SHORT: Setup = Setup { ticks: 3, calls: &[2, 1], ..POSTGRES };
 
 const BOTH: [(Memory, bool); 2] =

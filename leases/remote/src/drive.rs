@@ -19,7 +19,7 @@ use crate::{
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// The number of tenures released at the same time.
+/// The greatest number of tenures that are released at the same time.
 const TOGETHER: usize = 64;
 
 /// The pause before a failed release is tried again, and between two sweeps while there is more to sweep.
@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Connects, and reconnects whenever the connection is lost, after a random pause of 50 ms to 2 s. Releases the
 /// abandoned tenures, and sweeps. Runs until the [`Handle`](crate::Handle) has been dropped, and either all tenures
-/// have been released or the connection is lost.
+/// have been released, or the connection is lost or cannot be made.
 ///
 /// `connect` may take as long as an operation. It returns the session, and a future that does the connection's work.
 /// The driver polls that future for as long as it uses the session. The future may call the link's
@@ -54,7 +54,7 @@ where
             Some(Ok((session, moves))) => {
                 let start = Instant::now();
                 let failure = serve(link, Arc::new(Live::new(session)), moves).await;
-                // A connection that ends at once counts as a failed attempt.
+                // A connection that ends within two seconds counts as a failed attempt.
                 if start.elapsed() >= LONGEST_PAUSE {
                     failures = 0;
                 }

@@ -9,7 +9,7 @@
 //! - [`Watchers`]: the waiters and holders to notify when a resource becomes free or a tenure has ended; [`Told`]: a
 //!   server's message that a tenure has ended.
 //! - [`Core::polling`]: waiters that poll, for a server that sends no messages.
-//! - [`Limit`], [`sleep`] and [`jittered`]: timers that need no runtime, built on `async-io`.
+//! - [`Limit`] and [`sleep`]: timers that need no runtime, built on `async-io`; [`jittered`]: random pauses.
 //! - [`Policy`], [`micros`], [`from_micros`]: policies and durations as plain numbers.
 //! - [`cursor`], [`resource_of`], [`page_start`], [`prefix_end`]: for lists in the order of the resources.
 //!

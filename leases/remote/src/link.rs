@@ -377,8 +377,8 @@ impl<S: Session> Link<S> {
     }
 
     /// Waits before an [`acquire`](keylatch_lease::engine::Engine::acquire) until the owner's
-    /// [abandoned](Self::abandon) tenures of the resource have been released, because such a tenure may end at any
-    /// moment, and must not be resumed. An acquire that always begins a new tenure need not wait.
+    /// [abandoned](Self::abandon) tenures of the resource have been released or given up, because such a tenure may end
+    /// at any moment, and must not be resumed. An acquire that always begins a new tenure need not wait.
     ///
     /// # Errors
     /// The reason that such a tenure could not be released within the limit.

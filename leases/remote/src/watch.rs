@@ -112,7 +112,7 @@ impl Watchers {
         }
     }
 
-    /// Reports that the resource may have become free.
+    /// Reports that the resource may have become free, and that its holders must look again.
     ///
     /// # Examples
     /// See [`Watchers`].

@@ -446,7 +446,7 @@ fn the_driver_sweeps_until_nothing_is_left_and_again_later() {
     drop(link);
 }
 
-/// Many operations run on a connection that keeps breaking: each is answered, or learns that there was no answer.
+/// Many operations run on a connection that keeps breaking, and each is answered.
 #[test]
 fn every_operation_ends_on_a_connection_that_breaks_all_the_time() {
     let server = Server::default();

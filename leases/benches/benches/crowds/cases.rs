@@ -16,10 +16,10 @@ use crate::crowd::{Crowd, LONG, Manner, RESOURCE, Visit, hand_overs, now};
 use crate::engines::{Running, Subject};
 use crate::worker::{Progress, Worker};
 
-/// The time for which each member of a crowd holds the resource.
+/// The time for which each member of a crowd holds the resource, except in the case of hand-offs.
 const HOLD: Duration = Duration::from_millis(2);
 
-/// The time after which a case has failed.
+/// The longest time to wait for the next step of a case.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Starts the engine's server, and runs the requested cases on it.

@@ -21,7 +21,8 @@ use crate::server::Private;
 pub trait Subject: 'static {
     /// The name on the command line.
     const NAME: &'static str;
-    /// The expiry of the leases whose holders are killed: two seconds, or the shortest that the engine supports.
+    /// The expiry of the leases whose holders are killed: two seconds, or the shortest that the engine supports if that
+    /// is longer.
     const TTL: Duration = Duration::from_secs(2);
     type Engine: Engine + 'static;
 

@@ -19,7 +19,7 @@ pub struct Private {
 }
 
 /// A shell that reads from a pipe of this process until the pipe is closed, by the drop or by the end of the process.
-/// It then stops the server.
+/// It then stops the server, and removes the folder.
 struct Shell(Child);
 
 impl Private {

@@ -5,7 +5,7 @@
 //! without a file is left out.
 //!
 //! Each table on the page stands between `<!-- table: NAME -->` and `<!-- end -->`. NAME is a case of `crowds`; or
-//! `facts`, which is a sentence; or `cycles` or `hand-offs`, which are the tables of the engines' benches.
+//! `facts`, which is a line of text; or `cycles` or `hand-offs`, which are the tables of the engines' benches.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Many threads that make random calls, with and without time passing.
+//! Several tasks that make random calls, with and without time passing.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ async fn after(turns: usize) {
     }
 }
 
-/// The greatest token of each resource that any thread has seen.
+/// The greatest token of each resource that any task has seen.
 struct Tokens([AtomicU64; 2]);
 
 impl Tokens {

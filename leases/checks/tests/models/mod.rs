@@ -1,4 +1,5 @@
-//! Small models of two and three threads: loom runs them through every interleaving, shuttle through many.
+//! Small models of two and three threads: loom runs them through every interleaving with few preemptions, shuttle
+//! through many interleavings.
 //!
 //! If a waiter is not served, the checker reports that all threads sleep. [`close`] asserts that no lease and no waiter
 //! is left.
@@ -533,7 +534,7 @@ fn a_try_meets_a_served_request_of_its_owner_that_gives_up() {
     });
 }
 
-/// Two holds of one owner exclude each other.
+/// Two holds of one owner never share a tenure.
 #[test]
 fn two_holds_of_one_owner_wait_for_each_other() {
     explore(|| {
@@ -788,7 +789,7 @@ fn the_drop_of_a_held_meets_a_renewal_that_is_due() {
     });
 }
 
-/// Either the lease is renewed in time or it has expired, and both threads see the same.
+/// Either the lease is renewed in time or it has expired, and the renewal and a check of the lease agree.
 #[test]
 fn a_renewal_that_is_due_meets_the_end() {
     explore(|| {

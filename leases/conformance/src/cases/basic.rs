@@ -556,7 +556,7 @@ pub(super) async fn a_dropped_lease_releases_no_later_tenure<F: Fixture>(trial: 
         );
         here.release(&grant).await?;
     }
-    // Many leases are dropped at once, so that the last release takes a while. The last one is then acquired again,
+    // Many leases are dropped at once, so that the last release takes a while. The last lease is then acquired again,
     // with a custom policy.
     for round in 0..10 {
         let forms: Vec<Resource> = (0..20).map(|form| Resource::new("forms", format!("{round}/{form}"))).collect();

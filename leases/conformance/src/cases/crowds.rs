@@ -149,7 +149,7 @@ pub(super) async fn many_waiters_in_one_process_are_served<F: Fixture>(trial: &T
     Ok(())
 }
 
-/// Polls a future up to this number of times, and gives up when it sleeps for longer than `sleep`.
+/// Polls a future up to this number of times, and for no longer than `sleep` in all.
 async fn polled<T>(future: impl Future<Output = T>, polls: usize, sleep: Duration) -> Option<T> {
     let mut future = pin!(future);
     let mut left = polls;

@@ -14,7 +14,7 @@ use crate::{
 
 const SILENT: &str = "the engine does not notify holders: a holder learns of the end when it renews";
 
-/// The time for which a connection stays broken.
+/// The time for which a connection stays broken in every other round.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The way in which another call ends an owner's tenure.

@@ -15,10 +15,10 @@ use crate::{
 
 type Hold<'a, F> = Held<'a, Observed<<F as Fixture>::Engine>>;
 
-/// The pause before an engine that could not answer is asked again, and the time for which a connection stays broken.
+/// The pause before an engine that could not answer is asked again, and between some steps with a broken connection.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Acquires a lease, and tries again while the engine fails.
+/// Acquires a lease, and tries again while the engine fails or is in quarantine. Returns the time of the answer, too.
 async fn insist<F: Fixture>(
     client: &Client<F>,
     resource: &Resource,
@@ -325,7 +325,8 @@ pub(super) async fn a_paused_server_never_has_two_holders<F: Fixture>(trial: &Tr
     lost
 }
 
-/// Runs a request whose answer is swallowed. `is_done` returns whether the engine has carried it out.
+/// Runs a request whose first answer is swallowed. `is_done` returns whether the engine has carried it out. After that,
+/// `meanwhile` runs, before answers are forwarded again.
 async fn with_its_answer_lost<F: Fixture, T, W>(
     trial: &Trial<'_, F>,
     proxy: &crate::Proxy,

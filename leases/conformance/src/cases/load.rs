@@ -22,7 +22,7 @@ const LANES: usize = 8;
 const STEPS: usize = 120;
 const SEED: u64 = 29;
 
-/// One of the load's clients, with an owner of its own and an owner that it shares with others.
+/// One of the load's tasks, which share the clients. It has an owner of its own, and an owner that other lanes use too.
 struct Lane<'a, F: Fixture> {
     trial: &'a Trial<'a, F>,
     client: &'a Client<F>,
@@ -33,7 +33,7 @@ struct Lane<'a, F: Fixture> {
     grants: Vec<(Grant, Sure)>,
     /// Some of its earlier grants, to be used once more.
     stale: Vec<Grant>,
-    /// The times during which all clients' former leases were certainly valid.
+    /// The times during which the former leases of all lanes' own owners were certainly valid.
     past: &'a RefCell<Vec<Sure>>,
     is_real_time: bool,
 }
@@ -194,8 +194,8 @@ impl<F: Fixture> Lane<'_, F> {
         }
     }
 
-    /// Makes many calls. If the engine's time is real, continues for at least as long as it takes for some leases to
-    /// expire.
+    /// Makes many calls. If the engine's time is real, continues until some leases can have expired, with up to three
+    /// times as many calls.
     async fn run(mut self) {
         let start = Instant::now();
         let least = if self.is_real_time { 3 * self.trial.ttl() } else { Duration::ZERO };
@@ -204,7 +204,7 @@ impl<F: Fixture> Lane<'_, F> {
             self.step().await;
             steps += 1;
             if steps % 40 == 0 && self.is_real_time {
-                // Pause for longer than some leases last.
+                // Pause for half the length of the shortest lease, so that some leases expire.
                 self.look();
                 Timer::after(self.trial.ttl() / 2).await;
             }
@@ -213,7 +213,7 @@ impl<F: Fixture> Lane<'_, F> {
     }
 }
 
-/// Makes a proxy misbehave in all ways, endlessly. Without a proxy, does nothing.
+/// Makes a proxy cut, hold or delay connections, or swallow answers, again and again. Without a proxy, does nothing.
 #[expect(clippy::infinite_loop, reason = "it is dropped when the load ends")]
 async fn inflict_faults(proxy: Option<&Proxy>) {
     let Some(proxy) = proxy else { return std::future::pending().await };
@@ -322,7 +322,7 @@ impl Set {
         self.promised.borrow().difference(&self.stored.borrow()).count()
     }
 
-    /// Adds an element under a lease, with a pause between reading and writing. Tries again if it was too slow.
+    /// Adds an element under a lease, with a pause between reading and writing. Tries again if the fence refuses.
     async fn add<F: Fixture>(
         &self,
         trial: &Trial<'_, F>,
@@ -358,7 +358,7 @@ pub(super) async fn a_fenced_set_loses_no_element<F: Fixture>(trial: &Trial<'_, 
     let (slow, fast) = (Owner::named("slow"), Owner::named("fast"));
     for round in 0..ROUNDS {
         let base = round * 1000;
-        // Some writers sleep past the end of their lease, between reading and writing.
+        // One writer of each set sleeps past the end of its lease, between reading and writing.
         let mut sleepers = Vec::new();
         for set in &sets {
             let grant = here.acquire(&set.resource, &slow, trial.ttl()).await?;

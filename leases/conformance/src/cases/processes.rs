@@ -158,7 +158,7 @@ fn fake_time() -> Option<PathBuf> {
     named.into_iter().chain(usual).find(|path| path.exists())
 }
 
-/// A file with the time of day of a worker.
+/// A file with the offset of the workers' time of day. It is removed when this is dropped.
 struct TimeOfDay(PathBuf);
 
 impl TimeOfDay {

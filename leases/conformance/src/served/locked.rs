@@ -1,4 +1,4 @@
-//! A mutex that a panic does not make unusable.
+//! A function that locks a mutex even if a panic has poisoned it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -26,8 +26,9 @@
 //! ```
 //!
 //! # On the wire
-//! Each message is a line whose fields are separated by tabs. A request begins with a number, and its answer with the
-//! same number. A line that begins with `!` reports the end of a tenure.
+//! A client first sends a line with its namespace. After that, each message is a line whose fields are separated by
+//! tabs. A request begins with a number, and its answer with the same number. A line that begins with `!` reports the
+//! end of a tenure.
 
 mod locked;
 mod remote;

@@ -41,7 +41,7 @@ impl fmt::Display for Unreachable {
 
 impl Error for Unreachable {}
 
-/// The time limit for an answer.
+/// The time limit for a connection to be made, and for an answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The engine of a process that uses a [`Served`](super::Served): it has one connection at a time, and makes a new one

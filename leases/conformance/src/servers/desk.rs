@@ -60,7 +60,7 @@ impl<S: TestServer> fmt::Debug for Desk<S> {
 /// Runs a test on tokio, at a desk on this server. Opens the namespace of the settings.
 ///
 /// # Panics
-/// If the test panics, or the engines cannot connect.
+/// If the test panics or takes longer than a minute, or if the engines cannot connect.
 ///
 /// # Examples
 /// ```no_run
@@ -205,7 +205,8 @@ pub fn sliding(time: Duration) -> (Expiry, Option<Term>) {
     (Expiry::Sliding(time), Some(Term { idle: Some(time), total: None }))
 }
 
-/// Returns a policy of each kind except custom ones, with this time.
+/// Returns a policy of each kind except custom ones, with this time. The total of [`Expiry::SlidingUpTo`] is twice as
+/// long.
 ///
 /// # Examples
 /// ```
@@ -219,7 +220,7 @@ pub fn policies(time: Duration) -> [Expiry; 4] {
     [Expiry::Fixed(time), Expiry::Sliding(time), Expiry::SlidingUpTo { idle: time, total: 2 * time }, Expiry::Never]
 }
 
-/// Returns whether a remaining time is the expected one, or up to ten seconds less.
+/// Returns whether a remaining time is the expected one, or shorter by less than ten seconds.
 ///
 /// # Examples
 /// ```
@@ -252,7 +253,7 @@ pub fn is_quarantined<T, X>(asked: &Result<T, AcquireError<X>>) -> bool {
 /// Keeps requesting a lease of a minute, until there is neither a quarantine nor an error of the engine.
 ///
 /// # Panics
-/// If another owner has the resource.
+/// If another owner has the resource, or for any other reason to refuse it.
 ///
 /// # Examples
 /// ```no_run

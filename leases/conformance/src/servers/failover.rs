@@ -11,7 +11,7 @@ use crate::{Ledger, Progress, Proxy};
 /// Lets owners of two clients work during the trouble, and prints their ledger.
 ///
 /// # Panics
-/// In the cases of [`Ledger::keep`], and outside a tokio runtime with several threads.
+/// In the cases of [`Ledger::keep`], and on a `current_thread` runtime of tokio.
 ///
 /// # Examples
 /// ```no_run
@@ -37,7 +37,8 @@ pub fn work_during<E: Engine>(ttl: Duration, clients: [&Leases<E>; 2], trouble: 
 /// primary, and `fail_over` kills the primary and promotes the replica.
 ///
 /// # Panics
-/// If two owners relied on a lease, or there was no quarantine.
+/// In the cases of [`work_during`], if the [verdict](Ledger::verdict) is an error, or if no request was refused because
+/// of a quarantine.
 ///
 /// # Examples
 /// ```no_run
@@ -71,7 +72,8 @@ pub fn replace_a_dead_primary<E: Engine>(
 /// holders apart. `old` is connected to one server, and `new` to the other.
 ///
 /// # Panics
-/// If there are no two holders, or the fence admits both.
+/// If there are no two holders, if the later grant has no greater token, or if the fence admits the earlier holder
+/// after the later one.
 ///
 /// # Examples
 /// ```no_run

@@ -120,8 +120,8 @@ use crate::{ByHand, Caps, Failure};
 
 /// A private server of an engine's tests, with everything on it that the engine needs.
 ///
-/// All tests need the methods that have no default. Each of the other methods makes more tests possible, in the suite
-/// and in [`cases`].
+/// All tests need the methods that have no default. Most of the other methods make more tests possible, in the suite
+/// and in [`cases`]. By default, `pass`, `is_wanted`, `cut` and `listen` panic.
 ///
 /// # Examples
 /// See the [module's page](self).

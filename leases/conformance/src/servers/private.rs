@@ -25,7 +25,7 @@ const WATCHDOG: &str = "trap '' HUP INT TERM; cat >/dev/null; \"$0\" kill \"$1\"
 /// `forget`, `copy` and `restore`.
 ///
 /// # Panics
-/// All methods panic if the script fails.
+/// All methods that call the script panic if it fails.
 ///
 /// # Examples
 /// ```no_run

@@ -159,19 +159,19 @@ impl Engine for Nearby {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
-    /// Every tenure of a resource has the token of the first one.
+    /// All tenures have the same token.
     TokenReused,
     /// Any owner can release a lease.
     NoOwnerCheck,
     /// A renewal revives an expired lease if the resource is free.
     Revival,
-    /// The engine relies on the clients' clocks, and one of them is fast.
+    /// The engine relies on the clients' clocks, and every other client's clock is fast.
     ClientClock,
-    /// No waiter is notified of a release.
+    /// No waiter is notified of anything.
     ForgottenWakeUp,
-    /// A release succeeds with any token of the owner.
+    /// An owner's release succeeds with any token.
     NoTokenCheck,
-    /// A holder is not notified when another caller releases its lease.
+    /// A holder is not notified when another call ends its tenure.
     UntoldHolder,
 }
 

@@ -22,10 +22,10 @@ use crate::{
     service::{ENTITY, Service, document},
 };
 
-/// The number of leases on a page of the list.
+/// The number of leases that a page of the list has at least, unless it is the last. It has fewer than twice as many.
 const PAGE: usize = 50;
 
-/// The greatest number of documents that one administrator's page watches.
+/// The greatest number of names that are read at a time, to find the documents that an administrator's page watches.
 const WATCHED: usize = 200;
 
 /// The interval at which new documents are looked for.
@@ -136,7 +136,8 @@ async fn events(
     Sse::new(changes).keep_alive(KeepAlive::default())
 }
 
-/// Watches all documents whose names begin with this, until the receiver is gone. Looks for new documents now and then.
+/// Watches the documents whose names begin with this, until the receiver is gone. Looks for new documents now and then,
+/// among the first [`WATCHED`] names.
 async fn watch_all(service: Arc<Service>, prefix: String, sender: mpsc::Sender<Event>) {
     let mut watched = HashSet::new();
     while !sender.is_closed() {

@@ -1,4 +1,4 @@
-//! A guarded transaction on a connection of tokio-postgres, of a pool or not.
+//! A guarded transaction on a connection of tokio-postgres, from a pool or not.
 
 use std::error::Error;
 

@@ -165,7 +165,7 @@ impl<P: Payer> Desk<P> {
     }
 }
 
-/// Lets all leases of the namespace expire.
+/// Lets the only lease of the namespace expire.
 async fn expire(admin: &tokio_postgres::Client, leases: &Leases<Postgres>) {
     let expire = "UPDATE keylatch_lease SET until = clock_timestamp() WHERE ns = $1";
     assert_eq!(admin.execute(expire, &[&leases.engine().namespace()]).await.unwrap(), 1);

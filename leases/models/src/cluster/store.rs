@@ -43,7 +43,7 @@ pub(super) struct Store {
     pub(super) leases: Vec<Lease>,
 }
 
-/// A request that changes something.
+/// A request that changes something, or confirms a tenure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Request {
     Grant { lease: u8 },

@@ -41,7 +41,7 @@ pub(crate) fn holds(model: impl Explored, possible: &[&'static str]) {
     }
 }
 
-/// Explores a model with a fault until a rule is broken, and checks that it is this one.
+/// Explores a model with a fault until some rule is broken, and checks that this one is.
 pub(crate) fn breaks<M: Explored>(model: M, fault: impl Debug, rule: &str) {
     let is_rule = |property: &Property<M>| property.expectation == Expectation::Always;
     let rules: Vec<_> = model.properties().into_iter().filter(is_rule).map(|property| property.name).collect();

@@ -42,8 +42,8 @@ pub async fn a_dropped_held_lease_is_released<S: TestServer>(desk: Arc<Desk<S>>)
     }
 }
 
-/// The connection is cut when a release is about to be sent, or has just been sent. In both cases the release is sent
-/// over the next connection.
+/// The connection is cut just before a lease is dropped. Whether or not the engine has noticed this by then, the
+/// release is sent over the next connection.
 pub async fn the_release_of_a_dropped_lease_survives_a_broken_connection<S: TestServer>(desk: Arc<Desk<S>>) {
     for _ in 0..5 {
         let held = desk.here.hold("report", &desk.jane, LATE).await.unwrap();

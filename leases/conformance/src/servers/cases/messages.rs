@@ -44,7 +44,8 @@ async fn wait<S: TestServer>(desk: &Desk<S>, report: &Resource) {
     desk.there.engine().acquire(waits).await.unwrap();
 }
 
-/// The server sends no message about a resource without waiters, unless a caller other than the holder releases it.
+/// The server sends no message about a resource without waiters, unless a call other than the holder's own release ends
+/// the tenure.
 pub async fn no_message_is_sent_about_a_resource_without_waiters<S: TestServer>(desk: Arc<Desk<S>>) {
     let Desk { here, jane, joe, .. } = &*desk;
     let mut told = desk.server.listen(&desk.namespace).await;

@@ -15,7 +15,7 @@
 //! | [`a_waiter_is_notified_only_of_a_tenure_that_ends_sooner`] | not of one that ends later | `listen`, `is_wanted` |
 //! | [`a_new_tenure_after_an_expiry_keeps_the_waiter_registered`] | the server still knows of the waiter | `pass`, `is_wanted` |
 //! | [`a_dropped_held_lease_is_released`] | although its engine was dropped too | |
-//! | [`the_release_of_a_dropped_lease_survives_a_broken_connection`] | which is cut during the release | `cut` |
+//! | [`the_release_of_a_dropped_lease_survives_a_broken_connection`] | which is cut just before the release | `cut` |
 //! | [`a_silent_server_is_an_error_in_time`] | and is used again when it answers | |
 //! | [`cut_connections_are_made_again_under_load`] | again and again | `cut` |
 //! | [`a_lost_connection_wakes_all_watches`] | because messages may have been lost | `cut` |

@@ -227,7 +227,7 @@ pub async fn owned_by_lists_the_policies<S: TestServer>(desk: Arc<Desk<S>>) {
     assert!(owned.into_iter().map(|owned| owned.expiry).eq(expected));
 }
 
-/// Fifty owners, in two processes, compete for a resource: one holds it at a time, and each has a greater token than
+/// Fifty owners, on two engines, compete for a resource: one holds it at a time, and each has a greater token than
 /// the one before. The desk's fallback should be [`LATE`](super::super::LATE), so that no waiter asks again without a
 /// message.
 pub async fn competing_owners_hold_the_resource_one_at_a_time<S: TestServer>(desk: Arc<Desk<S>>) {

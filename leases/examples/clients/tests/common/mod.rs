@@ -12,7 +12,7 @@ pub(crate) const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../serv
 
 const PAGE: &str = include_str!("../../../../../docs/leases-guide.md");
 
-/// Returns the blocks of code in this language in the page's section.
+/// Returns the blocks of code in this language, from the page's section "Your own client".
 pub(crate) fn page_blocks(language: &str) -> Vec<String> {
     let (_, section) = PAGE.split_once("\n## Your own client\n").expect("the section");
     let section = section.split_once("\n## ").map_or(section, |(section, _)| section);
