@@ -40,8 +40,8 @@ pub enum Error {
         /// The error of the connection.
         source: Arc<RedisError>,
     },
-    /// The server would evict leases when it runs out of memory: its `maxmemory-policy` must be `noeviction`, or one
-    /// whose name begins with `volatile`. Each new connection checks it.
+    /// The server would evict leases when it runs out of memory: if it has a `maxmemory`, its `maxmemory-policy` must
+    /// be `noeviction`, or one whose name begins with `volatile`. Each new connection checks that.
     Evicts {
         /// The policy of the server.
         policy: String,
