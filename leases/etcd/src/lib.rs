@@ -179,7 +179,7 @@
 //!
 //! # TLS and users
 //! The feature `tls` enables `https://` and adds `with_tls` to [`ConnectOptions`]; `tls-roots` also trusts the CAs that
-//! the system trusts. The name in the certificate must be that of the URL.
+//! the system trusts, unless the options name a CA. The name in the certificate must be that of the URL.
 //!
 //! ```no_run
 //! # #[cfg(feature = "tls")]
