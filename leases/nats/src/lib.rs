@@ -108,17 +108,17 @@
 //!   set, asks for the stream's last sequence. So the engine notices a server that has fallen silent, a different
 //!   stream, or an older copy even if no task makes a request.
 //! - **Requests**: acquiring a free resource takes two round trips, one for the message and one to read the mark; up to
-//!   two more if its last message is from another process; once a minute two more, for the server's clock. One reading
-//!   of the mark serves all tasks that wait for it. A release of a lease that was acquired on this connection takes
-//!   one, or two to four if another request for the resource was made in this process since. A renewal takes two, for
-//!   the message and for the time at which it was stored; the first one after an acquire takes three. The renewals of a
-//!   batch run side by side. A request for a resource that another owner has takes two or three, and two more if the
-//!   server's clock was read more than a second ago. `release_all`, `owned_by` and a sweep take one for each resource
-//!   of the *namespace* that has a message, and one for each that is released or swept, 64 at a time. `release_expired`
-//!   reads all of them again after each 1024 that it has deleted. A waiter sends one request when it arrives and one
-//!   for each notification, one when the lease should have ended, and one every 5 s ([`Options::fallback`]). In each
-//!   process only the first waiter in line does so. A process receives the headers of each message about a resource to
-//!   which it is subscribed, about 200 bytes; an idle one sends one request a second.
+//!   two more if this connection does not know the resource's last message; once a minute two more, for the server's
+//!   clock. One reading of the mark serves all tasks that wait for it. A release of a lease that was acquired on this
+//!   connection takes one, or two to four if another request for the resource was made in this process since. A renewal
+//!   takes two, for the message and for the time at which it was stored; the first one after an acquire takes three.
+//!   The renewals of a batch run side by side. A request for a resource that another owner has takes two or three, and
+//!   two more if the server's clock was read more than a second ago. `release_all`, `owned_by` and a sweep take one for
+//!   each resource of the *namespace* that has a message, and one for each that is released or swept, 64 at a time.
+//!   `release_expired` reads all of them again after each 1024 that it has deleted. A waiter sends one request when it
+//!   arrives and one for each notification, one when the lease should have ended, and one every 5 s
+//!   ([`Options::fallback`]). In each process only the first waiter in line does so. A process receives the headers of
+//!   each message about a resource to which it is subscribed, about 200 bytes; an idle one sends one request a second.
 //! - **Timeouts**: after 5 s ([`Options::timeout`]) a request fails, and the connection is given up if it has answered
 //!   nothing in that time. A request that may have been carried out is sent again, up to three times in all, so that an
 //!   operation fails after 15 s at most.

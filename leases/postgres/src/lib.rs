@@ -101,8 +101,8 @@
 //!   operation fails after 15 s at most.
 //!
 //! The session (behind a [pooler](#poolers), each transaction) makes the settings that it relies on, whatever the
-//! role's defaults are: `READ COMMITTED`, read-write, a `statement_timeout`, no `lock_timeout`, and `synchronous_commit
-//! = on` if it was `off`. A session also gets no `idle_session_timeout`.
+//! role's defaults are: `READ COMMITTED`, read-write, a `statement_timeout`, no `lock_timeout`, and
+//! `synchronous_commit = on` if it was `off`. A session also gets no `idle_session_timeout`.
 //!
 //! # How late a waiter may be
 //! | the lease ends by | the waiter has it after |

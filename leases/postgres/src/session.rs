@@ -66,7 +66,7 @@ impl Session {
     pub(crate) async fn ask(&self, statement: &Statement, parameters: Parameters<'_>) -> Result<Vec<Row>, Failed> {
         match &self.kind {
             Kind::Own(own) => Ok(own.query(&self.client, statement, parameters).await?),
-            // In a box, because otherwise the future of every operation would need room for a whole transaction.
+            // Boxed, because otherwise the future of every operation would need room for a whole transaction.
             Kind::Shared(shared) => Box::pin(shared.query(&self.client, statement, parameters)).await,
         }
     }
