@@ -87,7 +87,8 @@ pub(crate) enum Trouble {
     Refused(Error),
     /// etcd has no space left. It may also answer this after it has carried out the request.
     Full(Error),
-    /// The etcd lease does not exist, or does not exist yet. The request was not carried out.
+    /// The etcd lease does not exist, or does not exist yet, or a new leader does not count its time yet. The request
+    /// was not carried out.
     NoLease,
 }
 
@@ -98,8 +99,8 @@ impl From<ClientError> for Trouble {
         /// The message for exhausted space. etcd uses the code for other exhausted resources too, but then it has
         /// carried out nothing.
         const NO_SPACE: &str = "database space exceeded";
-        /// Invalid argument, already exists, permission denied, failed precondition, out of range, unimplemented: etcd
-        /// detects all of them before it carries out anything.
+        /// Invalid argument, already exists, permission denied, a resource other than space exhausted, failed
+        /// precondition, out of range, unimplemented: etcd detects all of them before it carries out anything.
         const REFUSED: [i32; 7] = [3, 6, 7, EXHAUSTED, 9, 11, 12];
 
         match error.code() {

@@ -158,7 +158,8 @@ impl Etcd {
         self.core.ask(limit, question).await
     }
 
-    /// Sends a request whose side effects do not matter, and sends it again if the connection breaks.
+    /// Sends a request whose side effects do not matter, and sends it again, within the limit, if the connection breaks
+    /// or the etcd lease that it is about is not known.
     async fn read<T, F>(&self, limit: &mut Limit, question: impl Fn(Arc<Live<Session>>) -> F) -> Done<T>
     where
         F: Future<Output = Result<T, Trouble>>,
@@ -190,7 +191,7 @@ impl Etcd {
         self.read(limit, |session| async move { session.find(resource).await }).await
     }
 
-    /// Returns the remaining and the elapsed time of a tenure; `None` if it has expired and is about to be removed.
+    /// Returns the remaining and the elapsed time of a tenure; `None` if its etcd lease has expired.
     async fn look_at(&self, limit: &mut Limit, lock: &Lock) -> Done<Option<(Option<Duration>, Duration)>> {
         let (left, now) = self
             .read(limit, |session| async move {
@@ -209,7 +210,8 @@ impl Etcd {
         Ok(left.map(|left| (left, lock.held_for(now))))
     }
 
-    /// Returns the remaining time of a tenure for the answer to another owner. It is never too short.
+    /// Returns the remaining time of a tenure for the answer to another owner: at least the time for which the holder
+    /// may still rely on the tenure.
     async fn busy(&self, limit: &mut Limit, lock: &Lock) -> Done<Option<Duration>> {
         if lock.lease == 0 {
             return Ok(None);
@@ -552,7 +554,7 @@ impl Engine for Etcd {
     }
 }
 
-/// Returns an ID for an etcd lease that no other program uses.
+/// Returns a random ID for an etcd lease. It is most unlikely that another program uses the same one.
 fn id() -> i64 {
     i64::try_from(RandomState::new().hash_one(()) >> 1).unwrap_or(1).max(1)
 }

@@ -40,7 +40,7 @@ impl Etcd {
 /// The condition that a tenure has not ended: see [`Etcd::guard`].
 ///
 /// It converts into a [`Compare`] for this crate's own [`Client`](crate::Client). For any other client of etcd, build
-/// the condition from its two values. It compares the create revision of all keys that have the prefix:
+/// the condition from its two values: it must compare the create revision of all keys that have the prefix.
 ///
 /// ```no_run
 /// # fn example(etcd: keylatch_lease_etcd::Etcd, grant: keylatch_lease::Grant) {

@@ -22,8 +22,8 @@ use crate::{
 /// The number of attempts to revoke an etcd lease.
 const TRIES: u32 = 5;
 
-/// The number of etcd leases that may wait to be revoked. When there are more, the oldest, which expire first, are
-/// dropped.
+/// The number of etcd leases that may wait to be revoked. When there are more, the oldest are dropped, and are left to
+/// expire.
 const MOST: usize = 1 << 16;
 
 /// The queue of etcd leases to revoke. The connection's task revokes them; those that the queue has no room for expire.

@@ -35,9 +35,9 @@
 //! `keylatch-lease/NAMESPACE/x/ETCD LEASE`: it marks an etcd lease that was requested by an operation that was given up
 //! afterwards.
 //!
-//! All characters but letters, digits and `-_.~:@+=,` are escaped as in URLs; the slot is 0 or 1. `etcdctl get --prefix
-//! keylatch-lease/shop/l/` lists the resources and their holders, and `etcdctl lease revoke` of a key's etcd lease
-//! frees the resource by force. An etcd user needs a role with permission to read and write the prefix
+//! All characters but ASCII letters, digits and `-_.~:@+=,` are escaped as in URLs; the slot is 0 or 1. `etcdctl get
+//! --prefix keylatch-lease/shop/l/` lists the resources and their holders, and `etcdctl lease revoke` of a key's etcd
+//! lease frees the resource by force. An etcd user needs a role with permission to read and write the prefix
 //! `keylatch-lease/NAMESPACE/`.
 //!
 //! # When the cluster forgets
@@ -51,7 +51,7 @@
 //! | what may have happened | how the engine detects it |
 //! |---|---|
 //! | all keys of the namespace were deleted | the mark is missing |
-//! | a snapshot was restored | the cluster has a different ID; or its log has fewer entries than it has revisions, because a restore begins a new log. Each new connection requests both |
+//! | a snapshot was restored | the cluster has a different ID; or its log is less far ahead of its revision than when the mark was written, because a restore begins a new log. Each new connection requests all three |
 //! | the data folder of a single node was put back to an older copy | the revision is smaller than one that a connected program has already seen |
 //! | the namespace is new | the namespace looks as if all keys had been deleted, until [`Etcd::init`] is called |
 //!
@@ -86,10 +86,11 @@
 //!   tokens. The shortest lease is one and a half election timeouts, 2 s with etcd's defaults: a shorter one is
 //!   `TtlTooShort`. A lease of more than 285 years (9·10⁹ s) never expires.
 //! - **Etcd leases are used again**: requesting one and revoking it would cost the cluster as much as the transactions
-//!   of the tenure. When a tenure ends within 5 s, its etcd lease is kept for a second, and the next tenure of the same
-//!   length uses it. If that length is 10 s or more, the etcd lease is a second longer, so that its time need not be
-//!   restarted each time. An etcd lease is used again only by the connection that requested it, and never if another
-//!   process has ended or moved the tenure, or if an answer was lost.
+//!   of the tenure. When a tenure ends within 5 s, or within half of its length if that is less, its etcd lease is kept
+//!   for a second, and the next tenure of the same length uses it. If that length is 10 s or more, the etcd lease is a
+//!   second longer, so that its time need not be restarted each time. An etcd lease is used again only by the
+//!   connection that requested it, and never if another process has ended or moved the tenure, or if an answer was
+//!   lost.
 //! - **Token**: the revision at which the tenure began, which is the create revision of its keys, plus the mark's base,
 //!   which the keys' value contains. Revisions grow with each change of the whole cluster, so tokens grow whatever is
 //!   released, expires or is deleted.
@@ -100,10 +101,10 @@
 //!   side. If it is lost, or the node does not answer in time or has no leader, the engine connects to the next
 //!   endpoint, after a random pause of 50 ms to 2 s.
 //! - **Requests**: an acquire is one transaction; if no etcd lease is kept, also a request for one. A waiter reads the
-//!   resource first. A release is one transaction. A renewal reads the tenure, keeps its etcd lease alive, and writes
-//!   the tenure again if it is unchanged; the renewals of a batch run side by side. Learning the remaining time of
-//!   another owner's lease takes one more request. Unused etcd leases are revoked in the background; if they are not,
-//!   they expire.
+//!   resource first. A release is one transaction; `release_as` and `release_token` read the resource first. A renewal
+//!   reads the tenure, keeps its etcd lease alive, and writes the tenure again if it is unchanged; the renewals of a
+//!   batch run side by side. Learning the remaining time of another owner's lease takes one more request. Unused etcd
+//!   leases are revoked in the background; if they are not, they expire.
 //! - **Many tasks**: a transaction is sent at once if no other is under way. Those that arrive in the meantime, about
 //!   different resources, become the parts of one transaction, up to 64, which is one entry of the cluster's log. Each
 //!   part has its own conditions and its own answer. If etcd refuses the whole transaction, each part is sent alone.
@@ -178,7 +179,7 @@
 //!
 //! # TLS and users
 //! The feature `tls` enables `https://` and adds `with_tls` to [`ConnectOptions`]; `tls-roots` also trusts the CAs that
-//! the system trusts. The name in the certificate must be that of the URL.
+//! the system trusts, unless the options name a CA. The name in the certificate must be that of the URL.
 //!
 //! ```no_run
 //! # #[cfg(feature = "tls")]
@@ -199,7 +200,8 @@
 //! *Passwords that change.* [`Options::connect`] uses the same options for each connection. The function that
 //! [`Options::connect_with`] takes makes a client for each, so it may read a password or certificates that were
 //! replaced while the program runs. etcd forgets the logins of a user whose password changes; then the driver connects
-//! again, and the leases stay, unless they expire before it succeeds. Until then, calls fail with [`Error::Refused`].
+//! again, and the leases stay, unless they expire before it succeeds. While etcd refuses the password, calls fail with
+//! [`Error::Refused`].
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 

@@ -91,7 +91,8 @@ impl Lock {
 
 /// The outcome of a transaction.
 pub(crate) enum Changed {
-    /// The transaction was carried out. If it began a tenure, this is its token.
+    /// The transaction was carried out at this revision. If it began a tenure,
+    /// [`Session::begin`](crate::session::Session::begin) adds the base, which makes this the token.
     Yes(i64),
     /// The transaction was not carried out. This is the tenure that the resource has instead.
     No(Option<Lock>),

@@ -40,14 +40,14 @@ impl Mark {
     }
 }
 
-/// The mark that the last connection found, and the revisions that it has seen.
+/// The mark that the last connection found, and the greatest revision that it has seen.
 #[derive(Debug)]
 pub(crate) struct Before {
     pub(crate) mark: Mark,
     pub(crate) seen: Arc<Seen>,
 }
 
-/// The greatest revision that the cluster has reported.
+/// The greatest revision that the cluster has reported on a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Seen(AtomicI64);
 

@@ -38,8 +38,8 @@ impl Etcd {
     /// Returns options for the leases of this namespace. Leases of different namespaces are independent. A program that
     /// has the cluster to itself may use `""`.
     ///
-    /// The keys of the namespace begin with `keylatch-lease/NAMESPACE/`, where all characters but letters, digits and
-    /// `-_.~:@+=,` are escaped as in URLs.
+    /// The keys of the namespace begin with `keylatch-lease/NAMESPACE/`, where all characters but ASCII letters, digits
+    /// and `-_.~:@+=,` are escaped as in URLs.
     ///
     /// # Panics
     /// If the name is longer than 255 bytes.

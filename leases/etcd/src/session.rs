@@ -104,8 +104,8 @@ pub(crate) struct Opened {
 }
 
 impl Session {
-    /// Starts the watch, and the stopwatch if it does not run. If etcd has no space to grant a lease, `shortest` keeps
-    /// the value that the last connection found.
+    /// Checks the mark, and starts the watch, and the stopwatch if it does not run. If etcd has no space to grant a
+    /// lease, `shortest` keeps the value that the last connection found.
     pub(crate) async fn open(client: Client, place: Arc<Place>, shortest: &AtomicI64) -> Result<Opened, Trouble> {
         let shown = Mutex::new((0, StdClock::new().now()));
         let (restarts, restarting) = Restarts::new();

@@ -52,9 +52,9 @@ pub(crate) struct Spare {
 
 #[derive(Default)]
 struct State {
-    /// The etcd leases that a tenure uses, by ID.
+    /// The etcd leases that tenures use, by ID. Those that are too old to be used again are removed.
     used: HashMap<i64, Restarted>,
-    /// The etcd leases in `used`, and some that are no longer used, in the order in which their time was restarted.
+    /// The etcd leases in `used`, and some that are no longer used, in the order in which tenures began to use them.
     order: VecDeque<(i64, Restarted)>,
     /// The etcd leases that are kept, and since when, in that order.
     kept: VecDeque<(i64, Restarted, Instant)>,
@@ -120,7 +120,7 @@ impl Spare {
         }
     }
 
-    /// Keeps an etcd lease that nothing uses or will use, and returns whether it is kept.
+    /// Keeps an etcd lease that nothing uses or will use, if it is young and there is room. Returns whether it is kept.
     pub(crate) fn keep(&self, lease: i64, restarted: Restarted) -> bool {
         let mut state = self.lock();
         let is_kept = state.kept.len() < MOST && restarted.is_young();

@@ -1,8 +1,8 @@
 //! Transactions that wait for the connection at the same moment: etcd runs them inside one transaction.
 //!
 //! Each of them keeps its own conditions and operations, so it does what it would have done alone. One request carries
-//! all of them, and they are one entry of the cluster's log and one flush to its disks. If etcd refuses that request,
-//! it has run none of them, and each caller sends its own transaction.
+//! all of them, unless they are too large for it, and they are one entry of the cluster's log and one flush to its
+//! disks. If etcd refuses that request, it has run none of them, and each caller sends its own transaction.
 
 use std::{convert::Infallible, iter, sync::Arc};
 

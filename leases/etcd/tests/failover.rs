@@ -56,7 +56,7 @@ fn one_owner_at_a_time_has_a_lease_while_the_leader_is_killed() {
 }
 
 /// Returns whether a leader that stood still, and was succeeded, may revoke leases that were renewed in between: etcd
-/// issue 15247, fixed in 3.4.31 and 3.5.12. Then two owners may rely on a lease at once, and only the fence helps.
+/// issue 15247, rare since 3.4.31 and 3.5.12. Then two owners may rely on a lease at once, and only the fence helps.
 fn may_revoke_what_was_renewed() -> bool {
     let told = Command::new("etcd").arg("--version").output().expect("etcd is installed").stdout;
     let told = String::from_utf8(told).expect("etcd tells its version in ASCII");

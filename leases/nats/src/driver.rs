@@ -77,7 +77,7 @@ fn dial(addresses: Vec<ServerAddr>, options: ConnectOptions) -> impl Future<Outp
     async move { Ok((options.connect(addresses).await.map_err(unusable)?, end)) }
 }
 
-/// Notifies the waiters and holders, until the connection is lost. The first subscription has begun already.
+/// Notifies the waiters and holders, until the connection is lost. The first subscriptions have begun already.
 async fn hear(mut begun: UnboundedReceiver<Topic>, mut end: End, seen: &Seen, watchers: &Watchers) -> Error {
     let mut over = pin!(end.over.wait_for(|over| *over));
     let mut topics = SelectAll::new();

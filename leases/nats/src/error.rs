@@ -27,7 +27,7 @@ use keylatch_lease_remote::Causes;
 #[non_exhaustive]
 pub enum Error {
     /// There was no connection for as long as an operation [waits](crate::Options::timeout), or JetStream did not
-    /// answer on it. Nothing was sent.
+    /// answer on it. Nothing was changed.
     Unconnected {
         /// The reason that the last attempt to connect failed, if one was made.
         source: Option<Arc<dyn StdError + Send + Sync>>,

@@ -37,8 +37,8 @@
 //! *Permissions* that a program needs: to publish on `keylatch_lease.lease.<namespace>.>` and
 //! `keylatch_lease.clock.<namespace>.>`; on `$JS.API.STREAM.INFO`, `$JS.API.STREAM.MSG.GET` and
 //! `$JS.API.STREAM.MSG.DELETE`, each followed by `.keylatch_lease`; and to subscribe to
-//! `keylatch_lease.told.<namespace>.>` and to its inboxes. In the subject of a namespace, characters other than ASCII
-//! letters, digits, `_` and `-` are written as `=` and two hexadecimal digits.
+//! `keylatch_lease.told.<namespace>.>` and to its inboxes. In the subject of a namespace, each byte other than ASCII
+//! letters, digits, `_` and `-` is written as `=` and two hexadecimal digits, and the empty namespace as `=`.
 //!
 //! # When the stream forgets
 //! A stream that is purged, created again, or restored from an older copy has forgotten leases that their holders still
@@ -52,7 +52,7 @@
 //! |---|---|
 //! | the stream was purged, or its leases were | the mark is missing |
 //! | the stream was deleted and created again | the mark is missing, or contains the creation time of another stream |
-//! | the stream was restored from an older copy, through the server or as files | the stream's sequences are smaller than those that a connected program has seen. Each connected program reads the stream's last sequence at least every second, by its pulse if not by a message of its own, and compares it with that of each message that it stores, with the next reading, and with each new connection |
+//! | the stream was restored from an older copy, through the server or as files | the stream's sequences are smaller than those that a connected program has seen. Each connected program reads the stream's last sequence at least every second (a fifth of the timeout), by its pulse if not by a message of its own, and compares it with that of each message that it stores, with the next reading, and with each new connection |
 //! | a single server was restarted | the server's `server_id`, which each new connection reads, is not the one in the mark, if [restarts are not trusted](Options::trusts_restarts) |
 //! | the namespace is new | the namespace looks as if the stream had been purged, until [`Nats::init`] is called |
 //!
@@ -107,18 +107,18 @@
 //! - **Pulse**: a process that has stored no message for a fifth of the [timeout](Options::timeout), 1 s if that is not
 //!   set, asks for the stream's last sequence. So the engine notices a server that has fallen silent, a different
 //!   stream, or an older copy even if no task makes a request.
-//! - **Requests**: acquiring a free resource takes two round trips, one for the message and one to read the mark; once
-//!   a minute two more, for the server's clock. One reading of the mark serves all tasks that wait for it. A release of
-//!   a lease that was acquired on this connection takes one, or two to four if another request for the resource was
-//!   made in this process since. A renewal takes two, for the message and for the time at which it was stored; the
-//!   first one after an acquire takes three. The renewals of a batch run side by side. A request for a resource that
-//!   another owner has takes two or three, and two more if the server's clock was read more than a second ago.
-//!   `release_all`, `owned_by` and a sweep take one for each resource of the *namespace* that has a message, and one
-//!   for each that is released or swept, 64 at a time. `release_expired` reads all of them again after each 1024 that
-//!   it has deleted. A waiter sends one request when it arrives and one for each notification, one when the lease
-//!   should have ended, and one every 5 s ([`Options::fallback`]). In each process only the first waiter in line does
-//!   so. A process receives the headers of each message about a resource to which it is subscribed, about 200 bytes; an
-//!   idle one sends one request a second.
+//! - **Requests**: acquiring a free resource takes two round trips, one for the message and one to read the mark; up to
+//!   two more if this connection does not know the resource's last message; once a minute two more, for the server's
+//!   clock. One reading of the mark serves all tasks that wait for it. A release of a lease that was acquired on this
+//!   connection takes one, or two to four if another request for the resource was made in this process since. A renewal
+//!   takes two, for the message and for the time at which it was stored; the first one after an acquire takes three.
+//!   The renewals of a batch run side by side. A request for a resource that another owner has takes two or three, and
+//!   two more if the server's clock was read more than a second ago. `release_all`, `owned_by` and a sweep take one for
+//!   each resource of the *namespace* that has a message, and one for each that is released or swept, 64 at a time.
+//!   `release_expired` reads all of them again after each 1024 that it has deleted. A waiter sends one request when it
+//!   arrives and one for each notification, one when the lease should have ended, and one every 5 s
+//!   ([`Options::fallback`]). In each process only the first waiter in line does so. A process receives the headers of
+//!   each message about a resource to which it is subscribed, about 200 bytes; an idle one sends one request a second.
 //! - **Timeouts**: after 5 s ([`Options::timeout`]) a request fails, and the connection is given up if it has answered
 //!   nothing in that time. A request that may have been carried out is sent again, up to three times in all, so that an
 //!   operation fails after 15 s at most.

@@ -50,8 +50,8 @@ impl Nats {
     /// tool that creates streams. A stream in which leases would not be safe is refused with [`Error::Unsuitable`].
     ///
     /// Some settings may be changed: `num_replicas`, which should be 3 in a cluster of 2.11 or later; `placement`;
-    /// `compression`; and, with servers of 2.10.5 or later, `max_bytes`: earlier servers delete the oldest lease when
-    /// the limit is reached.
+    /// `compression`; `max_messages`; and, with servers of 2.10.5 or later, `max_bytes`: earlier servers delete the
+    /// oldest lease when the limit is reached.
     ///
     /// # Examples
     /// ```no_run

@@ -129,7 +129,7 @@ impl Message {
     }
 
     /// Returns the tenure that this message, stored at time `at`, describes; it may have ended since. `None` if the
-    /// resource is free.
+    /// resource is free, or if the message was stored too late.
     pub(crate) fn tenure(self, at: u64) -> Option<Tenure> {
         let token = self.token();
         let owner = self.owner?;

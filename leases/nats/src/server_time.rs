@@ -41,7 +41,7 @@ impl Reading {
     }
 }
 
-/// The last value read.
+/// The last reading; `None` if there is none yet.
 #[derive(Debug, Default)]
 pub(crate) struct ServerTime(Mutex<Option<Reading>>);
 

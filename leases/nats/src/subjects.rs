@@ -77,8 +77,8 @@ fn decoded(token: &str) -> Option<String> {
     String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok()
 }
 
-/// Encodes a name as a token that can be read, so that permissions can be written by hand: letters, digits, `_` and `-`
-/// stay, other bytes become `=` and two hexadecimal digits, and an empty name becomes `=`.
+/// Encodes a name as a token that can be read, so that permissions can be written by hand: ASCII letters, digits, `_`
+/// and `-` stay, other bytes become `=` and two hexadecimal digits, and an empty name becomes `=`.
 fn readable(name: &str) -> String {
     if name.is_empty() {
         return "=".into();

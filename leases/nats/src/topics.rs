@@ -1,5 +1,5 @@
 //! The subscriptions of a connection. A process receives messages only about the mark and about the resources that it
-//! waits for or holds.
+//! waits for or holds; if it has very many of these, about all resources of the namespace.
 
 use std::{
     collections::HashMap,
@@ -151,7 +151,8 @@ impl<S: Session> Topics<S> {
         count < MOST || self.tidy() <= MOST / 2
     }
 
-    /// Ends the subscriptions to resources that nobody waits for or holds. Returns the number of those that remain.
+    /// Ends the subscriptions to resources that nobody waits for or holds; if there is a subscription to all resources,
+    /// also every other one. Returns the number of subscriptions to single resources that remain.
     pub(crate) fn tidy(&self) -> usize {
         let Some(link) = self.link.upgrade() else { return 0 };
         let watchers = link.watchers();

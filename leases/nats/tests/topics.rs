@@ -21,7 +21,7 @@ fn at_desk<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
     servers::at_desk(&shared(), Settings::new(namespace(), None).timeout(20 * SECOND).fallback(LATE), test);
 }
 
-/// Options of an engine that sends no pulse, and whose waiters ask again only when they are notified.
+/// Options of an engine that sends no pulse during a test, and whose waiters ask again only when they are notified.
 fn without_pulse(namespace: &str) -> Options {
     Nats::in_namespace(namespace).sweeps(None).timeout(LATE).fallback(LATE)
 }

@@ -8,7 +8,8 @@
 //! - The process that wrote the object last counts from before it sent the write.
 //! - Any other process counts from the moment at which it had received the object in this version, and adds one percent
 //!   for the rates of the two clocks. The write was carried out before that moment, so this end comes later than the
-//!   holder's. Only then may another owner take the resource over.
+//!   holder's. Only then may another owner take the resource over, unless a store's clock that is trusted shows sooner
+//!   that the lease has ended.
 //! - For its answers to others, and for the leases of the owner that asks, a process believes the writer's time of day,
 //!   if that says that less time is left. Even if that time is wrong, no second owner gets the resource.
 
@@ -145,8 +146,8 @@ impl Seen {
         Some(lasts.saturating_sub(now.clock.saturating_sub(since)))
     }
 
-    /// Returns the instant, by this process's clock, from which another owner may have the resource; `None` if there is
-    /// none.
+    /// Returns the instant, by this process's clock and without the store's, from which another owner may have the
+    /// resource; `None` if there is none.
     pub(crate) fn free_at(&self, lease: &Lease) -> Option<Duration> {
         let (lasts, since) = self.span(lease)?;
         Some(since.saturating_add(lasts))
@@ -228,7 +229,7 @@ fn begin(ask: &Request, term: Term, last: u64, least: Duration, now: Now) -> Ste
     Step::Write(record, granted(token, false, Duration::ZERO, lasts))
 }
 
-/// Writes the lease again, with a later end.
+/// Returns the record that continues the lease, with an end that is not earlier, and the time that it lasts.
 fn go_on(seen: &Seen, lease: &Lease, term: Option<Term>, policy: Policy, now: Now) -> (Record, Option<Duration>) {
     let held_for = seen.held_for(lease, now);
     // The new end is not earlier than the one that another process of this owner may know.

@@ -49,7 +49,8 @@ pub enum Error {
         what: &'static str,
     },
     /// An object in the folder of the namespace was not written by this engine, or was written by a newer version of
-    /// it. `list` and `owned_by` fail because of any such object; `release_all` and `release_expired` pass it over.
+    /// it. `owned_by` fails because of any such object that has the name and at least the size of a leased one, `list`
+    /// because of one on its page; `release_all` and `release_expired` pass it over.
     Foreign {
         /// The path of the object.
         path: String,
@@ -59,9 +60,9 @@ pub enum Error {
         /// The error of the store's client.
         source: Arc<object_store::Error>,
     },
-    /// The lease was acquired or renewed, but has ended since, or seems to have ended by a wrong time of day: another call
-    /// ended it, or it expired, before the answer was known. The calls of [`Leases`](keylatch_lease::Leases) ask again,
-    /// up to three times in all, before they return this.
+    /// The lease was acquired or renewed, but has ended since, or seems to have ended, by a wrong time of day: another
+    /// call ended it, or it expired, before the answer was known. The calls of [`Leases`](keylatch_lease::Leases) ask
+    /// again, up to three times in all, before they return this.
     Undone,
     /// The tokio runtime has been shut down.
     Stopped,
@@ -138,7 +139,7 @@ impl Error {
         }
     }
 
-    /// Returns whether the request has certainly not been carried out, so that it need not be sent again.
+    /// Returns whether the request has certainly not been carried out, and would fail again in the same way.
     pub(crate) fn is_certain(&self) -> bool {
         match self {
             Error::Denied { .. } | Error::Unsupported { .. } | Error::Foreign { .. } => true,

@@ -31,7 +31,7 @@
 //!
 //! # How it works
 //! - **One object for each resource**, `keylatch/NAMESPACE.leases/ENTITY.KEY.lease`, a short text that says who has the
-//!   resource, and for how long. In names, characters other than ASCII letters, digits, `_` and `-` are written as `=`
+//!   resource, and for how long. In names, each byte other than ASCII letters, digits, `_` and `-` is written as `=`
 //!   and two hexadecimal digits; a name that would be longer than 200 bytes is hashed.
 //! - **Every change is one conditional write**: it replaces the object only if the object is still in the version for
 //!   which the decision was made (`If-Match`), or creates it only if there is none (`If-None-Match: *`). If another

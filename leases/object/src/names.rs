@@ -13,8 +13,8 @@ const LONGEST: usize = 200;
 /// The end of the names of all objects with leases.
 const END: &str = ".lease";
 
-/// Writes a text with letters, digits, `-` and `_` only: each other byte becomes `=` and two digits. So the encoding of
-/// a text begins with the encoding of each of its prefixes.
+/// Encodes a text: ASCII letters, digits, `-` and `_` stay, and each other byte becomes `=` and two hexadecimal digits.
+/// So the encoding of a text begins with the encoding of each of its prefixes.
 pub(crate) fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {

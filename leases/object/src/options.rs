@@ -110,9 +110,9 @@ impl Options {
 
         /// Sets the interval at which this process frees the resources whose leases have expired. If not set, it never
         /// does. That does no harm, but `list`, `owned_by` and `release_all` then read every object of a lease that has
-        /// expired and was neither released nor taken over. A sweep costs as much as `list` does. It goes through the
-        /// namespace in steps of 1,000 objects, each with the [time limit](Self::timeout) of an operation; if a step is
-        /// cut off, the next sweep continues from there.
+        /// expired and was neither released nor taken over. A sweep costs as much as `release_expired` does. It goes
+        /// through the namespace in steps of 1,000 objects, each with the [time limit](Self::timeout) of an operation;
+        /// if a step is cut off, the next sweep continues from there.
         ///
         /// # Panics
         /// If it is zero.

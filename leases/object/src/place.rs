@@ -33,18 +33,18 @@ use crate::{
 
 pub(crate) type Done<T> = Result<T, Fail<Error>>;
 
-/// The pause before a request is sent again grows from the first of these to the second. The real pause is between half
-/// of that and all of it, at random.
+/// The pause before another attempt is the first of these, doubled with each attempt, up to the second. The real pause
+/// is between half of that and all of it, at random.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// The number of times that a write is sent while its outcome stays unknown.
+/// The number of times that a read is sent while it fails, or a write while its outcome stays unknown.
 const TRIES: u32 = 4;
 
 /// The name of the object by which the store's clock is read.
 const CLOCK: &str = "clock";
 
-/// The greatest number of objects that are read at the same time.
+/// The greatest number of objects that one operation reads or changes at the same time.
 const TOGETHER: usize = 32;
 
 async fn pause(tries: u32) {
@@ -403,7 +403,7 @@ impl Place {
     }
 
     /// Finds out whether the store does conditional writes, by trying each kind on an object made for this. The object
-    /// stays if there is no answer within the limit.
+    /// stays if there is no answer within the limit, or if it may not be deleted.
     pub(crate) async fn probe(&self, mut limit: Limit) -> Result<(), Error> {
         let path = self.path(&format!("probe-{:016x}", random()));
         let tried = limit.of(self.try_conditions(&path)).await.ok_or(Error::Timeout)?;

@@ -106,7 +106,8 @@ impl Session {
     }
 
     /// Sends a batch of questions. The outcome is `None` for a question that its caller must send again: one about
-    /// which the batch decided nothing, or each question of a batch that the server refused as a whole.
+    /// which the batch decided nothing, or each question of a batch that the server rolled back in favour of another
+    /// statement, or of a batch of several that it refused as a whole.
     async fn decide(&self, batch: &[Question]) -> Vec<Option<Outcome>> {
         let decided = match batch {
             [one] => self.decide_one(one).await.map(|decided| vec![decided]),

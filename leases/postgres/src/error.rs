@@ -27,7 +27,8 @@ use tokio_postgres::error::{Severity, SqlState};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// There was no connection for as long as an operation [waits](crate::Options::timeout). Nothing was sent.
+    /// There was no connection for as long as an operation [waits](crate::Options::timeout), and nothing was sent. Or
+    /// the connection was lost while the request was under way together with others: then it may have been carried out.
     Unconnected {
         /// The reason that the last attempt to connect failed, if one was made.
         source: Option<Arc<dyn StdError + Send + Sync>>,

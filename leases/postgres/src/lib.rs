@@ -91,17 +91,18 @@
 //!   If it is lost, the driver connects again, after a random pause of 50 ms to 2 s.
 //! - **Requests**: each operation is one prepared statement, which commits by itself, and one round trip. A whole batch
 //!   of renewals is one statement too; so are acquires and releases of different resources that arrive while another
-//!   one is under way, up to 128. No call waits for others to join it. A request in such a batch that resumes a tenure,
-//!   or meets a locked row, takes a second, separate statement. A waiter sends one request when it arrives and one for
-//!   each notification, one when the lease should have ended, and one every 5 s ([`Options::fallback`]). In each
-//!   process only the first waiter in line does so.
+//!   one is under way, up to 128. No call waits for others to join it. A request in such a batch that is not simply
+//!   granted, released, or refused as busy, for example because it resumes a tenure or meets a locked row, takes a
+//!   second, separate statement. A waiter sends one request when it arrives and one for each notification, one when the
+//!   lease should have ended, and one every 5 s ([`Options::fallback`]). In each process only the first waiter in line
+//!   does so.
 //! - **Timeouts**: after 5 s ([`Options::timeout`]) a request fails, and the connection is given up if it has answered
 //!   nothing in that time. A request that may have been carried out is sent again, up to three times in all, so that an
 //!   operation fails after 15 s at most.
 //!
 //! The session (behind a [pooler](#poolers), each transaction) makes the settings that it relies on, whatever the
-//! role's defaults are: `READ COMMITTED`, read-write, a `statement_timeout`, no `lock_timeout`, no
-//! `idle_session_timeout`; and `synchronous_commit = on` if it was `off`.
+//! role's defaults are: `READ COMMITTED`, read-write, a `statement_timeout`, no `lock_timeout`, and
+//! `synchronous_commit = on` if it was `off`. A session also gets no `idle_session_timeout`.
 //!
 //! # How late a waiter may be
 //! | the lease ends by | the waiter has it after |
@@ -246,8 +247,8 @@
 //! # Passwords that change
 //! The function that [`Options::connect_with`] takes is called for each connection, so it may read a password that was
 //! replaced while the program runs. The server keeps the sessions of a role whose password has changed. If a session
-//! ends, the driver connects again, and the leases stay, unless they expire before it succeeds. Until then, calls fail
-//! with [`Error::Denied`].
+//! ends, the driver connects again, and the leases stay, unless they expire before it succeeds. While the server
+//! refuses the password, calls fail with [`Error::Denied`].
 //!
 //! ```no_run
 //! # #[cfg(feature = "tokio")]

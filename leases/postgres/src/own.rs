@@ -17,7 +17,7 @@ pub(crate) struct Own {
     pub(crate) system: String,
     /// The ID of the server process that serves the session.
     process: i32,
-    /// Whether another server process has answered, because a pooler shares the session.
+    /// Whether a statement has reached another session, because a pooler shares this one.
     is_pooled: AtomicBool,
     prepared: Vec<(&'static Statement, Prepared)>,
 }

@@ -134,7 +134,8 @@ impl Postgres {
         self.core.namespace()
     }
 
-    /// Sends one statement, within the limit. If the server rolls it back in favour of another, it is sent again.
+    /// Sends a request, within the limit. If the server rolls it back in favour of another, it is sent again, up to
+    /// [`TRIES`] times in all.
     async fn ask<T, F>(&self, limit: &mut Limit, question: impl Fn(Arc<Live<Session>>) -> F) -> Done<T>
     where
         F: Future<Output = Result<T, Failed>>,
@@ -159,7 +160,8 @@ impl Postgres {
         }
     }
 
-    /// Sends a statement that ends leases, and sends it again while a guarded transaction keeps a lease from ending.
+    /// Sends a statement that ends leases. While a guarded transaction keeps a lease from ending, sends it again, until
+    /// the limit is reached.
     async fn end<F>(&self, limit: &mut Limit, question: impl Fn(Arc<Live<Session>>) -> F) -> Result<Row, Fail<Error>>
     where
         F: Future<Output = Result<Row, Failed>>,

@@ -1,13 +1,13 @@
 -- The table of keylatch-lease-postgres, with its index, functions and triggers. These statements can be run again; they
 -- change no lease.
 --
--- Each function makes one decision: it locks the rows that it decides about, and only then reads the clock. So one
--- instant decides everything, and no token is older than one that was granted while the function waited for the lock.
+-- A function that updates the row of a lease locks it first, and only then reads the clock. So one instant decides the
+-- whole update, and no token is older than one that was granted while the function waited for the lock.
 --
--- Tenures begin and end under FOR UPDATE, so that the row they leave behind conflicts with FOR KEY SHARE although no
+-- Tenures begin and end under FOR UPDATE, so that the old version of the row conflicts with FOR KEY SHARE although no
 -- key column changes. Renewals take FOR NO KEY UPDATE; a transaction that is guarded by a lease has FOR KEY SHARE. So a
 -- guarded transaction keeps other owners from taking the lease over, and does not prevent renewals. No function waits
--- for a guarded transaction: it reports the transaction.
+-- for a guarded transaction: those that would end a single lease, or all of an owner's, report that one is open.
 
 CREATE TABLE IF NOT EXISTS keylatch_lease (
     ns text NOT NULL,
@@ -45,7 +45,8 @@ END
 $$;
 
 -- Returns the time, in microseconds, for which nothing is granted, and the token up to which tokens are in doubt. If
--- the mark is missing, or identifies another table, leases may have been forgotten: then this writes a new mark.
+-- the mark is missing, or identifies another table or (without a_trusts) another timeline, leases may have been
+-- forgotten: then this writes a new mark.
 CREATE OR REPLACE FUNCTION keylatch_lease_barred_v1(
     a_system text, a_quarantine bigint, a_trusts boolean, OUT barred bigint, OUT doubt bigint
 ) LANGUAGE plpgsql AS $$
@@ -83,7 +84,8 @@ END
 $$;
 
 -- Acquires a lease, or reports its owner. a_want: a(ny), f(resh), m(ine), n(ew). a_term: whether the lease gets a new
--- end: a_idle microseconds from now, but no later than a_total microseconds after the tenure began.
+-- end: a_idle microseconds from now, but no later than a_total microseconds after the tenure began. `held` and
+-- `remaining` are microseconds, too; `remaining` is NULL if the lease never expires.
 -- what: g(ranted), r(esumed), b(usy), f(ree), q(uarantined), t(ransaction: a guarded one is open).
 CREATE OR REPLACE FUNCTION keylatch_lease_acquire_v2(
     a_ns text, a_entity bytea, a_key bytea, a_owner bytea, a_want "char", a_waiting boolean,
@@ -238,8 +240,8 @@ $$;
 -- Decides about several resources, each of them named once, in one transaction: grants those that are free, reports the
 -- owners of others, and releases tenures (those with a token). A row of the answer contains the number in the arrays,
 -- from 1. A resource that needs any other answer has no row in the result, and nothing was decided about it: the caller
--- must use the functions for single leases. So it is with a resource whose row another transaction has locked: this
--- function does not wait for it.
+-- must use the functions for single leases. The same is true if another transaction has locked a row that would have to
+-- change: this function does not wait for that lock.
 -- what: g(ranted, or gone), b(usy).
 CREATE OR REPLACE FUNCTION keylatch_lease_together_v1(
     a_ns text, a_entities bytea[], a_keys bytea[], a_owners bytea[], a_tokens bigint[], a_waiting boolean[],
@@ -258,8 +260,8 @@ BEGIN
         -- From here until this transaction ends, no other one can truncate, drop or rewrite the table.
         SELECT b.barred, b.doubt INTO barred, doubt FROM keylatch_lease_barred_v1(a_system, a_quarantine, a_trusts) b;
     END IF;
-    -- The order is the same in every function that locks several rows, so that no two of them deadlock: an insert waits
-    -- for a concurrent insert of the same row.
+    -- The order is the same in every function that waits for several rows, so that no two of them deadlock: an insert
+    -- waits for a concurrent insert of the same row.
     FOR r IN
         SELECT * FROM unnest(
             a_entities, a_keys, a_owners, a_tokens, a_waiting, a_idles, a_totals, a_policies, a_policy_idles, a_policy_totals
@@ -328,8 +330,8 @@ BEGIN
 END
 $$;
 
--- Renews leases. Returns, for each lease that is still held, its number in the arrays, from 1, and its remaining time;
--- NULL if it never expires.
+-- Renews leases. Returns, for each lease that is still held, its number in the arrays, from 1, and its remaining time
+-- in microseconds; NULL if it never expires.
 CREATE OR REPLACE FUNCTION keylatch_lease_renew_v1(
     a_ns text, a_entities bytea[], a_keys bytea[], a_owners bytea[], a_tokens bigint[],
     a_terms boolean[], a_idles bigint[], a_totals bigint[]
@@ -338,7 +340,7 @@ DECLARE
     now timestamptz;
 BEGIN
     IF true = ANY (a_terms) THEN
-        -- Lock all rows first, in the same order as every other function that locks several rows, so that no two of
+        -- Lock all rows first, in the same order as every other function that waits for several rows, so that no two of
         -- them deadlock.
         PERFORM FROM keylatch_lease l
             JOIN (
@@ -434,7 +436,7 @@ DECLARE
     now timestamptz;
     tokens bigint[];
 BEGIN
-    -- The order is the same in every function that locks several rows, so that no two of them deadlock.
+    -- The order is the same in every function that waits for several rows, so that no two of them deadlock.
     PERFORM FROM keylatch_lease WHERE ns = a_ns AND owner = a_owner AND until > clock_timestamp()
         ORDER BY entity, key FOR NO KEY UPDATE;
     now := clock_timestamp();
@@ -457,8 +459,9 @@ BEGIN
 END
 $$;
 
--- Deletes the rows of leases that ended long ago. A row must outlive the slowest acquire, which could otherwise grant a
--- smaller token; and it stays while its token is ahead of the clock. The greatest token that is swept is recorded.
+-- Deletes up to a_limit rows of leases that ended more than a minute ago. A row must outlive the slowest acquire, which
+-- could otherwise grant a smaller token; and it stays while its token is ahead of the clock. The greatest token that is
+-- swept is recorded.
 CREATE OR REPLACE FUNCTION keylatch_lease_sweep_v1(a_ns text, a_limit bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     past timestamptz := clock_timestamp() - interval '1 minute';

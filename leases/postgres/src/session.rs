@@ -66,7 +66,7 @@ impl Session {
     pub(crate) async fn ask(&self, statement: &Statement, parameters: Parameters<'_>) -> Result<Vec<Row>, Failed> {
         match &self.kind {
             Kind::Own(own) => Ok(own.query(&self.client, statement, parameters).await?),
-            // In a box, because otherwise the future of every operation would need room for a whole transaction.
+            // Boxed, because otherwise the future of every operation would need room for a whole transaction.
             Kind::Shared(shared) => Box::pin(shared.query(&self.client, statement, parameters)).await,
         }
     }
@@ -77,8 +77,8 @@ impl Session {
         Ok(rows.pop().unwrap_or_else(|| unreachable!("the function returns one row")))
     }
 
-    /// Returns the identifier of the database system; `None` if each statement must read it, because it may be carried
-    /// out in a different session from the last one.
+    /// Returns the identifier of the database system; `None` if each statement must read it, because a pooler may pass
+    /// the next statement to another server.
     pub(crate) fn system(&self) -> Option<&str> {
         match &self.kind {
             Kind::Own(own) => Some(&own.system),
@@ -103,14 +103,14 @@ impl Session {
         self.ask_one(&RELEASE, &[namespace, &entity, &key, &id, &token, channel]).await
     }
 
-    /// Writes the mark if it is missing, and ends its quarantine.
+    /// Writes the mark if it is missing or identifies another table or timeline, and ends its quarantine.
     pub(crate) async fn end_quarantine(&self) -> Result<(), Failed> {
         let Place { quarantine, trusts, .. } = &*self.place;
         self.ask(&FIND_MARK, &[&self.system(), quarantine, trusts]).await?;
         self.ask(&END_QUARANTINE, &[]).await.map(|_| ())
     }
 
-    /// Removes the rows of leases that ended long ago, and returns their number.
+    /// Removes the rows of leases that ended more than a minute ago, up to the limit, and returns their number.
     pub(crate) async fn sweep(&self, limit: i64) -> Result<i64, Failed> {
         Ok(self.ask_one(&SWEEP, &[&self.place.namespace, &limit]).await?.get(0))
     }

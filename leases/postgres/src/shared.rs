@@ -2,8 +2,8 @@
 //!
 //! Any transaction may run in a different session from the last one, after a failover even on a different server, and
 //! other clients may have left their settings there. So each transaction makes all settings again, and only for its own
-//! duration. Its three parts are sent at once, without waiting for answers, and none of them is sent alone: whatever
-//! becomes of the caller, no transaction stays open.
+//! duration. Its three parts are sent at once, without waiting for answers: whatever becomes of the caller, no
+//! transaction stays open.
 
 use std::{
     future::{Future, poll_fn},
@@ -29,7 +29,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Checks that the table can be used.
+    /// Checks that the pooler passes on transactions, and that the table can be used.
     pub(crate) async fn open(client: &Client, timeout: Duration) -> Result<Self, Error> {
         // The path and the durability are those of the role and the database, whatever other clients have set.
         let begin = format!(

@@ -85,7 +85,7 @@ fn one_owner_at_a_time_has_a_lease_while_a_replica_takes_the_place_of_a_dead_pri
     });
 }
 
-/// The replica has not received the last grant.
+/// The replica has not received the last two grants.
 #[test]
 fn a_grant_that_the_replica_had_not_received_is_covered_by_the_quarantine_and_only_by_it() {
     let pair = Pair::start();

@@ -28,8 +28,8 @@ impl Session {
     }
 
     /// Sends a batch of questions. The outcome is `None` for a question that its caller must send again, alone. If the
-    /// server has refused the script, that is every question, because one of them may be at fault; the script has
-    /// changed nothing.
+    /// server has refused the script of several questions, that is every one of them, because any may be at fault; the
+    /// script has changed nothing.
     ///
     /// If the server does not know the script, the questions are not sent a second time: by then their callers may have
     /// given up and made other requests.

@@ -15,7 +15,8 @@ use crate::{
     together::{Decided, Question, owner_of, token},
 };
 
-/// The greatest number of leases renewed in one script, which blocks the server for a few milliseconds.
+/// The greatest number of leases that one script renews, or looks at for a list. It blocks the server for a few
+/// milliseconds.
 const AT_A_TIME: usize = 1000;
 
 /// The outcome of an operation.
@@ -110,8 +111,8 @@ impl Redis {
         self.core.ask(limit, question).await?.map_err(judge)
     }
 
-    /// Sends a question at once if nothing else waits, and otherwise together with the questions that wait for the
-    /// connection.
+    /// Sends a question at once if no other one waits or is under way, and otherwise together with those that wait for
+    /// the connection.
     async fn decided(&self, limit: &mut Limit, resource: &Resource, question: Question) -> Done<Decided> {
         let (question, alone) =
             (&Arc::new(question), |session: Arc<Live<Session>>, question: Arc<Question>| async move {

@@ -28,7 +28,8 @@ use redis::{ErrorKind, RedisError};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// There was no connection for as long as an operation [waits](crate::Options::timeout). Nothing was sent.
+    /// There was no connection for as long as an operation [waits](crate::Options::timeout), and nothing was sent. Or
+    /// the connection was lost while the request was under way together with others: then it may have been carried out.
     Unconnected {
         /// The reason that the last attempt to connect failed, if one was made.
         source: Option<Arc<dyn StdError + Send + Sync>>,
@@ -40,8 +41,8 @@ pub enum Error {
         /// The error of the connection.
         source: Arc<RedisError>,
     },
-    /// The server would evict leases when it runs out of memory: its `maxmemory-policy` must be `noeviction`, or one
-    /// whose name begins with `volatile`. Each new connection checks it.
+    /// The server would evict leases when it runs out of memory: if it has a `maxmemory`, its `maxmemory-policy` must
+    /// be `noeviction`, or one whose name begins with `volatile`. Each new connection checks that.
     Evicts {
         /// The policy of the server.
         policy: String,

@@ -71,7 +71,7 @@
 //! - **Expiry** is decided by an end that is stored with the lease, to the microsecond, and not by the time to live of
 //!   a key. So no lease disappears while a script reads it, and `volatile` policies have nothing to evict. A namespace
 //!   is three keys, which exist or do not: it cannot lose one lease and keep the rest. Expired leases are removed by
-//!   grants, two with each, and by a sweep.
+//!   grants, up to two with each, and by a sweep.
 //! - **Waiters** are notified by `PUBLISH`. A release by the holder sends a message if a waiter has asked for the
 //!   resource. Any other release, and a fresh tenure, always send one, because the holder must learn of it too. An
 //!   expiry sends none: each waiter has its own timer. After a lost connection all waiters ask again.
@@ -85,10 +85,10 @@
 //!   script, its text is sent. Renewals are batched, up to a thousand in one script. A waiter sends one request when it
 //!   arrives and one for each message, one when the lease should have ended, and one every 5 s ([`Options::fallback`]).
 //!   In each process only the first waiter in line does so.
-//! - **Many tasks**: an acquire or a release is sent at once if no other is under way. Those that arrive while two
-//!   scripts are under way, about different resources, become one script, up to 128. Each is decided as if it had come
-//!   alone. If the server refuses the script, the script has changed nothing, and each request is sent alone, to get its
-//!   own answer.
+//! - **Many tasks**: an acquire or a release is sent at once if no other is under way. Otherwise the driver sends it,
+//!   and has at most two scripts under way: the requests about different resources that arrive in the meantime become
+//!   one script, up to 128. Each is decided as if it had come alone. If the server refuses the script, the script has
+//!   changed nothing, and each request is sent alone, to get its own answer.
 //! - **Timeouts**: after 5 s ([`Options::timeout`]) a request fails, and the connection is given up if it has answered
 //!   nothing in that time. A request that may have been carried out is sent again, up to three times in all, so that an
 //!   operation fails after 15 s at most.
@@ -133,13 +133,13 @@
 //!   reason for a script's error, so the error of a primary that has become a replica looks like a refusal. In a
 //!   cluster, connect to the node that has the namespace's slot: the keys of a namespace are in one slot, but this
 //!   crate follows no redirections.
-//! - `maxmemory-policy noeviction`, or one of the `volatile` ones; otherwise calls fail with [`Error::Evicts`]. Each
-//!   new connection checks that.
-//! - A user with limited rights needs the keys and channels `{keylatch:NAMESPACE}:*`. In the name, white space and each
-//!   of `% } * ? [ ] \ " '` is written as its bytes in hexadecimal, each after a `%` (`%25` for `%`), so that the
-//!   pattern is taken literally. It also needs the commands `info`, `subscribe`, `publish`, `eval`, `evalsha`, `time`,
-//!   `hget`, `hmget`, `hset`, `hdel`, `hlen`, `del`, `zadd`, `zrem`, `zscore`, `zrangebyscore` and `zrangebylex`; and
-//!   `select` for a database other than 0.
+//! - `maxmemory-policy noeviction`, or one of the `volatile` ones, or no `maxmemory`; otherwise calls fail with
+//!   [`Error::Evicts`]. Each new connection checks that.
+//! - A user with limited rights needs the keys and channels `{keylatch:NAMESPACE}:*`. In the name, white space, control
+//!   characters and each of `% } * ? [ ] \ " '` are written as their bytes in hexadecimal, each after a `%` (`%25` for
+//!   `%`), so that the pattern is taken literally. It also needs the commands `info`, `subscribe`, `publish`, `eval`,
+//!   `evalsha`, `time`, `hget`, `hmget`, `hset`, `hdel`, `hlen`, `del`, `zadd`, `zrem`, `zscore`, `zrangebyscore` and
+//!   `zrangebylex`; and `select` for a database other than 0.
 //! - `client-output-buffer-limit pubsub` with room for the largest answer, because the connection also listens. The
 //!   largest answer lists the leases of one owner, for `owned_by` or `release_all`: the usual 32 MB are enough for
 //!   about 200,000 leases.
@@ -170,7 +170,7 @@
 //! [`Options::connect_with_settings`] one that returns the settings of each. Such a function may read a password that
 //! was replaced while the program runs. A server keeps the connections of a user whose password has changed, and some
 //! services close them after a time. Then the driver connects again, and the leases stay, unless they expire before it
-//! succeeds. Until then, calls fail with [`Error::Denied`].
+//! succeeds. While the server refuses the password, calls fail with [`Error::Denied`].
 //!
 //! # How late a waiter may be
 //! | the lease ends by | the waiter has it after |
@@ -190,7 +190,7 @@
 //! |---|---|
 //! | `release_as`, `release_all`, `release_token`, a fresh tenure of the same owner | the message |
 //! | `HDEL` of its field by hand | the message that the next grant of the resource sends when it notices the deletion; or the next renewal, if that is earlier |
-//! | `DEL` of the namespace's keys, `FLUSHALL` | the message that the next request for any lease sends, which is refused, and a round trip; or the next renewal, if that is earlier |
+//! | `DEL` of the namespace's keys, `FLUSHALL` | the message that the next acquire of any lease sends (the acquire itself is refused), and a round trip; or the next renewal, if that is earlier |
 //! | `release` with its grant, by another caller that has the grant | the message if there is a waiter; otherwise the next renewal |
 //! | any of these while the connection is lost | the next connection, and a round trip for every 256 leases, as long as one of their `Held`s is polled |
 //!
@@ -208,8 +208,8 @@
 //! | the server's clock is set back | 8: leases last longer by that time; 6: a lease that had just expired may be valid again, if nobody has acquired the resource. 1 holds, and 3 as long as the server remembers. At worst, a quarantine starts again |
 //! | the server forgets, and its clock is set back past the last grant | 3: a token may be given out twice |
 //! | the server evicts a key of the namespace, because its policy was changed while connections were open | the same as when the server forgets: a quarantine; 7, 12 if the key is an index: `release_all` misses leases |
-//! | the server is out of memory | renewals are [refused](Error::Refused), and so are grants, except those that replace an expired lease; releases still work |
-//! | another program has overwritten the value of a resource, so that it is not a lease | calls for this resource fail with an [error](Error::Refused), until the value is deleted by hand: `HDEL` of its name from `{keylatch:NAMESPACE}:leases`. Other resources are not affected |
+//! | the server is out of memory | renewals are [refused](Error::Refused), and so are grants, except those that first remove an expired lease; releases still work |
+//! | another program has overwritten the value of a resource, so that it is not a lease | calls for this resource fail with an [error](Error::Refused), and a renewal finds the lease lost, until the value is deleted by hand: `HDEL` of its name from `{keylatch:NAMESPACE}:leases`. Other resources are not affected |
 //! | an answer is longer than `client-output-buffer-limit pubsub` | the connection is cut. `owned_by` is an error; `release_all` has been carried out, and counts no lease when it is sent again |
 //! | an operation is given up after its timeout, or its future is dropped | 11: a lease whose grant was not received stays until it expires or its owner asks again; with `Expiry::Never`, until its owner asks again, or somebody releases it in the owner's name (`release_as`, `release_all`) |
 //! | the server stands still for longer than the timeout, and resumes | 5, for one owner: a request of the connection that was given up may be carried out late. Without a token (`release_as`, `release_all`) it may end a tenure that the same owner has begun since |

@@ -202,7 +202,7 @@ impl Options {
                 let (settings, stream) = dialled.await?;
                 let settings = settings.set_protocol(ProtocolVersion::RESP3);
                 let (connection, moves) = MultiplexedConnection::new_with_config(&settings, stream, config).await?;
-                // In a box, the future has a type that does not borrow the settings.
+                // Boxing gives the future a type that does not borrow the settings.
                 let moves: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(moves);
                 Ok((connection, moves))
             }

@@ -61,7 +61,7 @@ struct Namespace {
     run: String,
 }
 
-/// A stored lease: its token, start, end, flag, policy and owner.
+/// The stored leases: of each resource, the token, start, end, flag, policy and owner.
 type Stored = BTreeMap<String, Vec<String>>;
 
 impl Namespace {
@@ -114,7 +114,7 @@ impl Namespace {
         all.into_iter().filter(|(name, _)| name != "meta").map(|(name, text)| (name, words(text))).collect()
     }
 
-    /// Returns everything that is stored, except that times are in half hours since `start`, and tokens are left out.
+    /// Returns what is stored, except for the tokens and the server's run. Times are in half hours since `start`.
     fn seen(&mut self, start: u64) -> (Stored, [BTreeMap<String, String>; 2], Vec<String>) {
         let coarse = |time: &String| {
             let since = |time: f64| ((time - start as f64) / (HOUR / 2) as f64).round().to_string();
@@ -182,7 +182,8 @@ impl Namespace {
     }
 }
 
-/// Leaves out what differs between the namespaces: tokens, and parts of a second.
+/// Leaves out what differs between the namespaces: tokens and times. Of a lease's remaining time it keeps the number of
+/// digits.
 fn rough(answer: &str) -> String {
     let words: Vec<_> = answer.split(' ').collect();
     match (&answer[..1], &words[..]) {
@@ -217,7 +218,7 @@ fn a_batch_decides_as_its_requests_would_alone() {
         let together: Vec<_> = answers.iter().map(|answer| rough(answer)).collect();
         assert_eq!(alone, together, "step {step}: {requests:#?}");
         assert_eq!(one.told(), other.told(), "step {step}: {requests:#?}");
-        // Each tenure has a greater token than all before.
+        // In a batch, each tenure has a greater token than those before it.
         let granted = answers.iter().filter(|answer| answer.len() > 1 && answer.starts_with('g'));
         let tokens: Vec<u64> = granted.map(|answer| answer[1..].split(' ').next().unwrap().parse().unwrap()).collect();
         assert!(tokens.is_sorted_by(|a, b| a < b), "{answers:?}");

@@ -114,7 +114,7 @@ impl Session {
             return Err(Error::unconnected(Some("the server's INFO contains no run_id".into())));
         }
         connection.subscribe(&place.channel).await.map_err(unusable)?;
-        // With the scripts loaded, even the first operation is only one round trip. If the user may not load them, the
+        // With these scripts loaded, even their first use is only one round trip. If the user may not load them, the
         // text of each is sent at its first use.
         for script in [&ACQUIRE, &RELEASE, &DECIDE, &RENEW, &RELEASE_ALL, &LOOK, &OWNED_BY, &SWEEP] {
             let loaded =
@@ -132,7 +132,7 @@ impl Session {
     }
 
     /// Detects forgotten leases at once, and not only at the next request. If `init` is set, ends the quarantine.
-    /// Returns the remaining time of the quarantine.
+    /// Returns the remaining time of the quarantine, in microseconds.
     pub(crate) async fn open_namespace(&self, init: bool) -> RedisResult<i64> {
         let Place { quarantine, channel, .. } = &*self.place;
         self.call(&OPEN, &[&self.run, quarantine, self.place.trusts(), flag(init), channel]).await

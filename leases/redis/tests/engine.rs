@@ -863,8 +863,8 @@ fn a_primary_that_was_a_replica_for_a_while_is_quarantined() {
         others.engine().init().await.unwrap();
         let granted = others.try_acquire("door", joe, MINUTE).await.unwrap();
         assert!(granted.token() > last.token());
-        // The server follows the other one, and becomes a primary again before it receives its data: connections stay
-        // open.
+        // The server follows the other one, and becomes a primary again before it receives the other's data: its
+        // connections stay open.
         let mut there_and_back = redis::pipe();
         there_and_back.atomic().cmd("REPLICAOF").arg("127.0.0.1").arg(other.address().port());
         there_and_back.cmd("REPLICAOF").arg("NO").arg("ONE");
@@ -992,7 +992,7 @@ fn a_connection_that_ends_with_the_answer_that_opens_it_is_replaced() {
         words
     }
 
-    /// Answers like a server, up to the first script, and then closes the connection.
+    /// Answers like a server until it has answered the first script, and then closes the connection.
     async fn serve(stream: DuplexStream, answers: Arc<AtomicUsize>) {
         let mut stream = BufReader::new(stream);
         loop {

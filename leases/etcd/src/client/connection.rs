@@ -171,8 +171,9 @@ impl Client {
     /// client logs in again.
     ///
     /// # Errors
-    /// With a [code](ClientError::code), if etcd refused the request. Without one, if the connection failed: the
-    /// request may have been carried out. If the client cannot log in again, the token's refusal is the error.
+    /// With a [code](ClientError::code), if etcd answered with an error, most often because it refused the request.
+    /// Without one, if the connection failed: the request may have been carried out. If the client cannot log in again,
+    /// the token's refusal is the error.
     pub async fn call<Q: Request>(&self, request: Q) -> Result<Q::Answer, ClientError> {
         let Some(login) = &self.login else { return self.call_with(request, None).await };
         let token = login.token.read().await.clone();

@@ -4,8 +4,9 @@ use tonic::{Code, Status};
 
 /// The reason that a call of the [`Client`](crate::Client) failed.
 ///
-/// If there is a [code](ClientError::code), etcd refused the call. Otherwise the connection failed, or could not be
-/// made, and the request may have been carried out.
+/// If there is a [code](ClientError::code), etcd answered with an error: in most cases it has refused the call, but
+/// with code 14, for example after a timeout of its own, it may have carried out the request. Without a code, the
+/// connection failed, or could not be made, and the request may have been carried out.
 #[derive(Debug)]
 pub struct ClientError(Kind);
 

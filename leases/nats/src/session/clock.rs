@@ -38,7 +38,7 @@ impl Session {
         self.read_time().await?.now(self.clock.now(), Duration::MAX).ok_or(Error::Closed)
     }
 
-    /// Returns the time, and whether the tenure of the message with this sequence has ended.
+    /// Returns whether the tenure of the message with this sequence has ended, and the time.
     pub(super) async fn is_over(&self, tenure: &Tenure, sequence: u64) -> Result<(bool, Now), Error> {
         let now = self.now().await?;
         match now.is_past(tenure.end, sequence) {

@@ -1,4 +1,4 @@
-//! Several leases in one call: those of an owner, and those that have expired.
+//! Several leases in one call: those of an owner, those on a page of the list, and those that have expired.
 
 use std::{sync::PoisonError, time::Duration};
 

@@ -29,9 +29,9 @@ pub(crate) async fn carry(link: Arc<Link<Session>>, reads: Arc<Reads>) -> Infall
 }
 
 impl Session {
-    /// Reads the namespace's mark. If it is missing or belongs to another stream, or if the stream has gone back to an
-    /// older copy, leases may have been forgotten. In that case this writes a new mark, and nothing is granted until
-    /// all earlier leases have ended.
+    /// Reads the namespace's mark. If it is missing or belongs to another stream or (unless restarts are trusted) to
+    /// another run of the server, or if the stream has gone back to an older copy, leases may have been forgotten. In
+    /// that case this writes a new mark, and nothing is granted until all earlier leases have ended.
     pub(super) async fn recall(&self, last: u64) -> Result<(), Error> {
         let (stream, run) = &self.origin;
         let Place { quarantine, trusts, before, .. } = &*self.place;

@@ -58,7 +58,7 @@ const FREED: &str = "Keylatch-Freed";
 /// The header of the first message of a resource: the token of its tenure. All earlier tenures have ended. On a mark it
 /// is zero, and means that there was no mark.
 const BEGINS: &str = "Keylatch-Begins";
-/// The error of a stream that is full.
+/// The code of the error of a stream that could not store a message, for example because it is full.
 const FULL: u64 = 10077;
 
 /// The greatest age of a reading of the server's clock that is used for tokens. A token from a reading of this age is

@@ -7,7 +7,8 @@ local function parsed_wish(wish)
     return want, letter ~= want, idle, total, policy
 end
 
--- Returns whether a missing lease was deleted by hand: it was not released, and has not expired.
+-- Returns whether a missing lease was deleted by hand: its end is still in the index, and has not passed. (A lease that
+-- never expires has no end in the index, so its deletion is not noticed.)
 local function taken_away(resource)
     local tail = redis.call('ZSCORE', ends, resource)
     return tail and tonumber(tail) > now

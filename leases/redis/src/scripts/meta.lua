@@ -23,8 +23,8 @@ end
 -- Returns the state of the namespace, and detects forgotten leases. A namespace without `meta` is new or forgotten: it
 -- is barred until every lease that it may have granted has ended. It is also barred if `meta` was written by another
 -- server, by this one before a restart, or by this one before it was a replica for a while: leases may have been
--- granted that this server does not know. The fourth result is the writer for `meta`, and the fifth says whether `meta`
--- has to be written.
+-- granted that this server does not know. If restarts are trusted, only the last of these cases counts. The fourth
+-- result is the writer for `meta`, and the fifth says whether `meta` has to be written.
 --
 -- The server's data have a history. It changes when the server becomes a primary by promotion, and then continues an
 -- earlier one. It also changes when the first replica connects, or when the last has been gone for a long time: then it
