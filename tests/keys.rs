@@ -286,8 +286,8 @@ fn zero_sized_and_large_keys_work() {
     assert!(locks.try_lock(&[7; 100]).is_none());
 }
 
-/// A key whose clone locks an equal key. So the call that meant to create the entry finds it created, and has a spare
-/// key to drop; that drop panics.
+/// A key whose clone makes a handle for an equal key, and so its entry. The call that meant to create the entry then
+/// finds it created, and has a spare key to drop; that drop panics.
 struct Racer {
     id: u64,
     locks: Weak<KeyedMutex<Racer>>,

@@ -306,7 +306,7 @@ impl Hold {
     }
 }
 
-/// The work of a task at each key.
+/// How the tasks visit keys, and when they stop.
 #[derive(Clone)]
 pub struct Visit {
     pub runtime: Runtime,

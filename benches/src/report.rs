@@ -361,7 +361,7 @@ fn row(table: &mut String, cells: impl IntoIterator<Item = impl AsRef<str>>) {
     table.push('\n');
 }
 
-/// Formats a value with two or three significant digits; from 100 on, as a whole number.
+/// Formats a value with two or three significant digits, but at most five decimals; from 100 on, as a whole number.
 pub fn figure(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),

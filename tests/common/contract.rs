@@ -438,8 +438,9 @@ impl Key {
         self.queue.iter().position(|waiter| waiter.id == id).expect("the request waits")
     }
 
-    /// Returns the place of the first sleeping waiter of this kind, for any number of permits: the first of those whose
-    /// attempts failed, or of those that have never been woken.
+    /// Returns the place of a sleeping waiter of this kind, whatever its number of permits. There are two candidates:
+    /// of those whose attempts failed, the first in `asleep`; of those that have never been woken, the first in the
+    /// queue. The candidate that comes first in the queue is chosen.
     fn first_asleep(&self, want: Want) -> Option<usize> {
         let places = self.asleep.iter().map(|&id| self.place(id));
         let mut like = places.filter(|&place| self.queue[place].want.is_like(want));

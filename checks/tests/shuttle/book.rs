@@ -245,7 +245,7 @@ impl Book {
         let (Some(queued), Some(entered)) = (request.queued, request.entered) else { return 0 };
         let before = |other: &&Request| other.entered.is_some_and(|other| other < entered);
         let writes = |want| matches!(want, Want::Write | Want::Upgrade);
-        // Under `Fifo`, incompatible requests enter in order of arrival.
+        // Under `Fifo`, incompatible requests enter in order of arrival, except that upgrades come before all others.
         if self.fairness == Fairness::Fifo && request.want != Want::Upgrade {
             let overtaken = all.iter().filter(before).find(|other| {
                 let together = match (request.want, other.want) {

@@ -193,7 +193,7 @@ fn painted<U>(stack: &mut usize, call: impl FnOnce() -> U) -> U {
         let top = stack_pointer();
         let words = DEPTH / size_of::<u32>();
         for n in 1..=words {
-            // SAFETY: the memory below the stack pointer is free as far as the machines' stacks extend, and
+            // SAFETY: the `DEPTH` bytes below the stack pointer belong to the machine's stack, and are not in use:
             // interrupts are off.
             unsafe { top.sub(n).write_volatile(PAINT) };
         }

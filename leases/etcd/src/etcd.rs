@@ -536,8 +536,8 @@ impl Engine for Etcd {
         let Some((locks, next)) = self.read(&mut self.core.limit(), question).await? else {
             return Ok(Listing::UnknownCursor);
         };
-        // A tenure that was ended by hand may have left its key in the owner's list; and one may have moved to another
-        // etcd lease since.
+        // A tenure that was ended by hand may have left its key in the owner's list, and a tenure may have moved to
+        // another etcd lease since the keys were read.
         let looks = locks.into_iter().map(|lock| async move {
             let record = self.look(&lock.resource, Duration::ZERO).await?;
             // A tenure that has begun since is left out, because it may be on another page, too.

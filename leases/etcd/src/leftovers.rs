@@ -35,8 +35,8 @@ pub(crate) struct Leftovers {
 
 #[derive(Debug)]
 pub(crate) struct Leftover {
-    /// The ID of the etcd lease; 0 if there is none, and only the etcd lease that the resource used before may be
-    /// unused.
+    /// The ID of the etcd lease; 0 if the tenure needs none. Then only the etcd lease that the resource was attached to
+    /// before may have to be revoked.
     pub(crate) lease: i64,
     /// Whether the etcd lease is known to have been granted. Otherwise it was requested, and the answer did not arrive.
     pub(crate) is_granted: bool,

@@ -108,12 +108,12 @@ impl Options {
         pub fn quarantine(time: Duration);
     }
 
-    /// Returns an engine and its driver, which must be spawned on tokio. The driver creates a client with this
-    /// function, and another one when the connection is lost. Without a running driver, operations wait until they time
-    /// out; once it is dropped, they fail with [`Error::Stopped`](crate::Error::Stopped).
+    /// Returns an engine and its driver, which must be spawned on tokio. The driver gets a client from `dial`, and
+    /// another one when the connection is lost. Without a running driver, operations wait until they time out; once it
+    /// is dropped, they fail with [`Error::Stopped`](crate::Error::Stopped).
     ///
-    /// The function has the same time limit as an operation. Each client should have a single endpoint, and each new
-    /// client a different one: a client with several endpoints also sends requests to those that are down. With
+    /// Each call of `dial` has the same time limit as an operation. Each client should have a single endpoint, and each
+    /// new client a different one: a client with several endpoints also sends requests to those that are down. With
     /// [`ConnectOptions::with_require_leader`] the driver leaves a node that is cut off from its cluster.
     ///
     /// # Examples

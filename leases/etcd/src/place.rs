@@ -35,7 +35,8 @@ pub(crate) struct Place {
     pub(crate) stopwatch: i64,
     /// The length of a quarantine, in seconds.
     pub(crate) quarantine: i64,
-    /// The mark and the revisions that the last connection knew.
+    /// The mark that the last connection found, and the greatest revision that it has seen; `None` until one finds a
+    /// mark.
     pub(crate) before: Mutex<Option<Before>>,
     pub(crate) leftovers: Leftovers,
 }

@@ -65,7 +65,8 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Restarted {
     pub(crate) seconds: i64,
-    /// The moment, by a clock that goes on while the machine sleeps, as the etcd lease does.
+    /// The moment, by [`StdClock`], which on Linux and Windows goes on while the machine sleeps, as the etcd lease
+    /// does.
     at: Duration,
 }
 

@@ -15,7 +15,7 @@ type Desk = servers::Desk<Server>;
 type Acquired = Result<Grant, AcquireError<Error>>;
 type Acquire<'a> = Pin<Box<dyn Future<Output = Acquired> + Send + 'a>>;
 
-/// Runs a test at a desk on a server of its own, because the server is paused.
+/// Runs a test at a desk on a server of its own, which the test may pause or kill.
 fn at_desk<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
     servers::at_desk(&Arc::new(Server::set_up()), Settings::new(namespace(), None).timeout(20 * SECOND), test);
 }

@@ -90,7 +90,7 @@ pub enum Action {
     Arrive(Request),
     /// An etcd lease has been kept long enough.
     Retire(u8),
-    /// The revoker carries out its next request about this etcd lease.
+    /// The revoker's next request about this etcd lease is carried out.
     Revoke(u8, Leftover),
     Die(u8),
     Elect,

@@ -171,10 +171,10 @@ impl Options {
         self
     }
 
-    /// Trusts the store's clock, whose parts differ by at most this much. A take-over is then possible as soon as, by
-    /// the store's clock, the lease is older than its time plus one percent, this difference and a second. So a
-    /// newcomer need not watch a dead holder's lease for its whole time. Without this setting no clock of the store is
-    /// believed.
+    /// Trusts the store's clock: the clocks of the store's servers differ by at most this much. A take-over is then
+    /// possible as soon as, by the store's clock, the lease is older than its time plus one percent, this difference
+    /// and a second. So a newcomer need not watch a dead holder's lease for its whole time. Without this setting no
+    /// clock of the store is believed.
     ///
     /// The clock is that of `Last-Modified`. The engine reads it by writing an empty object, `clock` in the folder of
     /// the namespace, and reading it: a PUT and a GET when another owner has a resource, once a minute at most.

@@ -162,12 +162,12 @@ impl Options {
         self
     }
 
-    /// Returns an engine and its driver, which must be spawned on some runtime. The driver connects with this function,
-    /// and connects again when the connection is lost. Without a running driver, operations wait until they time out;
-    /// once it is dropped, they fail with [`Error::Stopped`](crate::Error::Stopped).
+    /// Returns an engine and its driver, which must be spawned on some runtime. The driver connects with `dial`, and
+    /// connects again when the connection is lost. Without a running driver, operations wait until they time out; once
+    /// it is dropped, they fail with [`Error::Stopped`](crate::Error::Stopped).
     ///
-    /// The function opens a stream and performs the handshake, which [`tokio_postgres::Config::connect_raw`] does on
-    /// any stream. The function has the same time limit as an operation. A pooler in front of the server must not share
+    /// `dial` opens a stream and performs the handshake, which [`tokio_postgres::Config::connect_raw`] does on any
+    /// stream. Each call of `dial` has the same time limit as an operation. A pooler in front of the server must not share
     /// the session among clients, unless the engine works [without one](Self::without_session).
     ///
     /// # Examples

@@ -135,11 +135,11 @@ impl Options {
         self
     }
 
-    /// Returns an engine and its driver, which must be spawned on some runtime. The driver makes a stream with this
-    /// function, and another one when the connection is lost. Without a running driver, operations wait until they time
-    /// out; once it is dropped, they fail with [`Error::Stopped`](crate::Error::Stopped).
+    /// Returns an engine and its driver, which must be spawned on some runtime. The driver gets a stream from `dial`,
+    /// and another one when the connection is lost. Without a running driver, operations wait until they time out; once
+    /// it is dropped, they fail with [`Error::Stopped`](crate::Error::Stopped).
     ///
-    /// The function has the same time limit as an operation. The settings contain user, password and database; the
+    /// Each call of `dial` has the same time limit as an operation. The settings contain user, password and database; the
     /// protocol is always RESP3.
     ///
     /// # Examples

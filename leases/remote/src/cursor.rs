@@ -1,4 +1,4 @@
-//! Lists in the order of the resources.
+//! The cursors and the bounds of lists that are in the order of the resources.
 
 use keylatch_lease::Resource;
 

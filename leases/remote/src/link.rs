@@ -423,7 +423,7 @@ impl<S: Session> Link<S> {
         self.lock().backlog.next()
     }
 
-    /// Notes that an abandoned tenure has been released, or queues it again.
+    /// Notes that an abandoned tenure has been released. If not, queues it again, or drops it after too many attempts.
     pub(crate) fn has_tried(&self, abandoned: Abandoned, is_done: bool) {
         let wakers = {
             let mut state = self.lock();

@@ -26,7 +26,7 @@ pub trait Subject: 'static {
     const TTL: Duration = Duration::from_secs(2);
     type Engine: Engine + 'static;
 
-    /// Starts a private server.
+    /// Starts a private server, or prepares a folder for an engine that has no server.
     fn start() -> impl Future<Output = Result<Running, Error>>;
 
     /// Creates a client with its own connection, and waits until it is connected.

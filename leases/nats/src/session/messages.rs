@@ -73,8 +73,8 @@ impl Session {
     }
 
     /// Stores a message if the last one of its subject has the sequence `behind`; zero means that there is none, `None`
-    /// that any will do. `frees` is the tenure that the message ends, and how. `begins` is the token of the tenure that
-    /// it begins, if the message is the first of its subject.
+    /// that any will do. `frees` is the tenure that the message ends, and how. `begins` is the value of the header
+    /// [`BEGINS`], if the message has it.
     pub(super) async fn put(
         &self,
         subject: String,
