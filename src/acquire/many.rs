@@ -404,13 +404,13 @@ where
     pub(crate) fn future(self) -> AcquireMany<P, M> {
         let Calls { table, mut wanted } = self;
         let state = match wanted.next() {
-            None => State::ManyMode(Claims { table, list: List::default() }),
+            None => State::Unpolled(Claims { table, list: List::default() }),
             Some((mut source, mode)) => {
                 let claim = table.core().claim(&mut source);
                 let first = Request::new(table, claim, mode);
                 match wanted.next() {
                     None => State::One(first),
-                    Some(second) => return AcquireMany { state: State::ManyMode(Claims::of(first, second, wanted)) },
+                    Some(second) => return AcquireMany { state: State::Unpolled(Claims::of(first, second, wanted)) },
                 }
             }
         };
@@ -505,7 +505,7 @@ enum State<P: TablePtr, M: Mode> {
     /// A request for a single key.
     One(Request<P, M>),
     /// Requests that have not been polled.
-    ManyMode(Claims<P, M>),
+    Unpolled(Claims<P, M>),
     /// Requests that have been polled. Boxed, so that the future is cheap to move.
     Waiting(Box<Requests<P, M>>),
     Done,
@@ -554,8 +554,8 @@ impl<P: TablePtr, M: ManyMode> Future for AcquireMany<P, M> {
         if let State::One(request) = &mut self.state {
             return request.poll(waiter).map(|guard| M::gather(Guards::new(List::Few(Some(guard)))));
         }
-        if let State::ManyMode(_) = self.state {
-            let State::ManyMode(claims) = core::mem::replace(&mut self.state, State::Done) else {
+        if let State::Unpolled(_) = self.state {
+            let State::Unpolled(claims) = core::mem::replace(&mut self.state, State::Done) else {
                 return Poll::Pending;
             };
             match claims.enter() {
@@ -581,7 +581,7 @@ impl<P: TablePtr, M: ManyMode> fmt::Debug for AcquireMany<P, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (to_come, done) = match &self.state {
             State::One(request) => (usize::from(!request.is_done()), request.is_done()),
-            State::ManyMode(claims) => (claims.list.as_slice().len(), false),
+            State::Unpolled(claims) => (claims.list.as_slice().len(), false),
             State::Waiting(requests) => (requests.to_come(), false),
             State::Done => (0, true),
         };
@@ -600,7 +600,7 @@ impl<P: TablePtr, M: ManyMode> AcquireMany<P, M> {
                 let guards = Some(Guards::new(List::Few(Some(Guard::vacant()))));
                 Some(Requests { table, guards, wanted: List::default(), current: Some((request, 0)) })
             }
-            State::ManyMode(claims) => Some(claims.line_up()),
+            State::Unpolled(claims) => Some(claims.line_up()),
             State::Waiting(requests) => Some(*requests),
             State::Done => None,
         }

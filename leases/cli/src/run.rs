@@ -112,7 +112,7 @@ impl Task for Run {
         let Run { options, leads } = self;
         // The lease is renewed after a third of its time.
         if options.grace() > options.ttl / 2 {
-            return Err(Failure::new(crate::failure::USAGE, "the grace must be shorter than half of the ttl"));
+            return Err(Failure::new(crate::failure::USAGE, "the grace must be at most half of the ttl"));
         }
         // The threads that renew need the leases for as long as they run.
         let leases: &'static Leases<E> = Box::leak(Box::new(leases));

@@ -72,7 +72,7 @@ fn wrong_arguments_are_errors_that_say_what_is_wrong() {
     assert_eq!(desk.run(&["--help"]).status.code(), Some(0));
     let wrong: [(&[&str], &str); 8] = [
         (&["run", "--ttl", "1ms", "report", "--", "true"], "at least 100ms"),
-        (&["run", "--ttl", "1s", "--grace", "2s", "report", "--", "true"], "the grace must be shorter than half"),
+        (&["run", "--ttl", "1s", "--grace", "2s", "report", "--", "true"], "the grace must be at most half"),
         (&["run", "--owner", "", "report", "--", "true"], "the owner's name is empty"),
         (&["--engine", "mongo://host", "ls"], "see `keylatch engines`"),
         (&["--engine", "sqlite:/no/such/folder/leases.db", "ls"], "could not be opened"),
