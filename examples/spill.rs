@@ -40,7 +40,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// A value that is stored: its text begins with its version, or is empty if the version is 0.
 struct Value {
     text: String,
-    /// Whether the file has an older value, or does not exist.
+    /// Whether the value is newer than its file, which may not exist yet.
     is_dirty: bool,
 }
 
@@ -136,7 +136,7 @@ impl Cache {
     }
 }
 
-/// Returns the text in a key's file, which is empty if there is no file.
+/// Returns the text in a key's file, or an empty text if there is no file.
 fn read(folder: &Path, key: u64) -> io::Result<String> {
     match fs::read_to_string(folder.join(key.to_string())) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(text(0)),

@@ -212,8 +212,8 @@ pub struct Guard<P: TablePtr, M: Mode> {
 }
 
 impl<P: TablePtr, M: Mode> Guard<P, M> {
-    /// Makes the guard of a hold that a caller has just acquired, and notes the use of the value if the mode counts as
-    /// one.
+    /// Makes the guard of a hold that a caller has just acquired, and notes a use of the value if acquiring a key in
+    /// this mode is one.
     #[inline]
     pub(crate) fn new(table: P, hold: HoldOf<P, M>) -> Self {
         if !M::USES_VALUE {

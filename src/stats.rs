@@ -83,8 +83,8 @@ impl Stats {
 
     /// Returns the number of requests and upgrades that could not proceed at once, and joined the queue of their key.
     ///
-    /// A call for several keys may wait several times. A blocked thread that gets its key while it still spins has not
-    /// joined a queue.
+    /// A call for several keys may wait several times. A blocked thread that gets its key while it spins, before it
+    /// queues, is not counted.
     ///
     /// # Examples
     /// ```

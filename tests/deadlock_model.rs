@@ -428,7 +428,7 @@ impl World {
         assert!(probes.0.as_mut().poll(context).is_pending());
         assert!(probes.1.as_mut().poll(context).is_pending());
         assert!(probes.2.as_mut().poll(context).is_pending());
-        // Each waits for the first key.
+        // Each probe waits for the first key in the order of its table.
         let order = [0, 1, 2].map(|table| if self.waiters((table, 0)) == 1 { [0, 1] } else { [1, 0] });
         drop((probes, held));
         self.order = Some((kept, order));
@@ -781,7 +781,7 @@ impl World {
     fn end(mut self) {
         loop {
             let leaves = |held: &Held| held.who.is_none_or(|who| !self.model.waits_somewhere(who));
-            // Other holds are those of calls for several keys that have not finished.
+            // The holds without a guard are those of calls for several keys that have not finished.
             let mut guards = self.guards.keys().copied();
             if let Some(id) = guards.find(|id| leaves(&self.model.holds[id])) {
                 self.release(id);
@@ -821,7 +821,7 @@ fn upgrade(guard: Tracked<UpgradableGuardArc<u64>>, how: Change) -> Request {
     Request::new(future, limit)
 }
 
-/// Checks that in each link the party waits for this key, and that the next party holds it or waits for it, too.
+/// Checks that in each link the party waits for the link's key, and that the next party holds it or waits for it, too.
 fn check_report(model: &Model, failed: Wait, deadlock: &Deadlock) {
     let links = deadlock.cycle();
     assert_eq!(links[0].party(), name(failed.who.unwrap()));

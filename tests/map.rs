@@ -1234,7 +1234,7 @@ fn closures_may_use_the_map() {
     for key in 0..6 {
         map.insert_blocking(&key, 0);
     }
-    // If one visit removes a value, the other does not meet it.
+    // Values that the closure removes are met neither by this visit nor by the one inside it.
     let (mut kept, removed) = (0, RefCell::new(0));
     let passed = map.retain(|&key, _| {
         kept += 1;

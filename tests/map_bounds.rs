@@ -145,7 +145,7 @@ fn an_exceeded_bound_is_restored_when_the_last_user_of_any_kind_is_dropped() {
         map.clear();
         map.insert_blocking(&1, 1);
         let user = user(map);
-        // The other values are in use, too, so that only one may be evicted.
+        // The value of key 2 is in use, too, so that only that of key 1 can be evicted when its user goes.
         map.insert_blocking(&2, 2);
         let held = map.read_blocking(&2);
         flood(map, 5);

@@ -531,7 +531,7 @@ impl Model {
         }
     }
 
-    /// Models a call that has found a value, as a reader. Returns `None` if the call goes on to refresh the value.
+    /// Models a call that is a reader and has found a value. Returns `None` if the call goes on to refresh the value.
     fn find(&mut self, call: &mut Call) -> Option<Outcome<Want>> {
         let Kind::GetOrInsert(_, polls, _, refresh) = &mut call.kind else { unreachable!() };
         let Some(refresh) = refresh else { return Some(Outcome::Guard(Read)) };
@@ -850,7 +850,7 @@ impl<'m, V: Value> World<'m, V> {
             return self.peek(key);
         }
         let call = Call { key, id: 0, kind, stage: Stage::Unpolled };
-        // The call itself is made now, and requests the key at its first poll.
+        // The call is made, and requests the key, when this future is first polled.
         let future = async move {
             outcome!(
                 lent, kind, key, .await, get, insert, remove, get_or_try_insert_with, add_or_update, update_if, remove_if,

@@ -163,7 +163,7 @@ fn a_sweep_disposes_of_what_its_function_leaves_behind() {
     assert_eq!((map.len(), told.load(Relaxed)), (2, 21));
     assert!(DEEPEST.get() <= MOST);
 
-    // A value ends while another one is handed over, and a nested `tick` leaves it to the outer one.
+    // A value ends while another one is handed over, and a nested `tick` leaves it to the outer sweep.
     clock.advance(SECOND);
     let (map, clock, told) = reentrant(usize::MAX, |map| drop(map.tick()));
     map.insert_blocking(&1, 1);

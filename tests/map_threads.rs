@@ -1,4 +1,4 @@
-//! A map used by several threads: the calls that work under an internal lock, beside users of a handle of the key.
+//! A map used by several threads: for example, calls under an internal lock, beside users of a handle of the key.
 
 mod common;
 

@@ -286,7 +286,7 @@ fn an_observers_panic_reaches_the_caller_and_leaves_nothing_behind() {
             }
         }
         assert!(pages.is_empty(), "{phase:?}");
-        // The observer panics for a blocking call on another thread.
+        // The observer panics for a blocking call, which runs on another thread if it is to be granted its hold.
         let writer = pages.try_write("a").unwrap();
         if phase == Granted {
             std::thread::scope(|scope| {

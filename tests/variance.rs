@@ -18,7 +18,7 @@ use keylatch::{
     MapWriteGuard, MutexGuard, PermitGuard, ReadGuard, UpgradableGuard, Upgraded, WriteGuard,
 };
 
-/// Compiles if the type can be used with a shorter lifetime in place of a longer one.
+/// Compiles if a value of the type with a longer lifetime can be used as one with a shorter lifetime.
 macro_rules! shortens {
     ($($name:ident: $($Type:ident)::+ [$($before:tt)*] $(<$($rest:ty),+>)?;)+) => {$(
         #[allow(dead_code)]

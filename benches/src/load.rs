@@ -386,7 +386,7 @@ impl Runtime {
     }
 }
 
-/// Returns the nanoseconds of an operation that one thread repeats, `n` times per call.
+/// Returns the nanoseconds of an operation that one thread repeats; `work` repeats it the given number of times.
 ///
 /// The length is given as a time and not as a number of operations. Threads that contend may be a hundred times slower
 /// than a single one: the first thread would finish a number of operations that suits contending threads before the

@@ -440,7 +440,7 @@ type ShardOfMap = parking_lot::RwLock<hashbrown::HashMap<u64, u64, RandomState>>
 
 impl Sharded {
     fn shard(&self, key: &u64) -> &ShardOfMap {
-        // The map hashes the key again: hashbrown takes no hash that its caller has computed.
+        // The map hashes the key again: hashbrown's `HashMap` takes no hash that its caller has computed.
         &self.shards[(self.hasher.hash_one(key) >> 58) as usize]
     }
 }

@@ -150,8 +150,8 @@ mod slow_wakes {
         use crate::candidates::{HOT, KeyedLocks, Locks, OneHandle, StdMap};
         use crate::conditions::Condition;
 
-        /// Returns whether a thread that requests a held key is woken slowly. It may spin before it sleeps, and get no
-        /// processor time meanwhile, so the key is held ever longer.
+        /// Returns whether a thread that requests a held key is woken slowly. It may spin before it sleeps, and be kept
+        /// off the processor meanwhile, so later rounds hold the key longer.
         fn has_slow_wakes<L: Locks<u64>>(locks: L) -> bool {
             let is_slow = |hold| {
                 let guard = locks.lock_blocking(&HOT);

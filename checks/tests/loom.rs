@@ -1162,7 +1162,7 @@ fn an_acquisition_beside_an_untracked_release_may_complete_a_cycle() {
             drop((one, two));
         });
         let second = tracked(&a, &locks, 2).expect("the party it waits for has all that it wants, or will");
-        // The party passed b, or b has finished.
+        // Party a passed b, or b has finished.
         match poll(&mut first) {
             Poll::Ready(result) => drop(result),
             Poll::Pending => drop(first),

@@ -250,8 +250,8 @@ impl LatchWord {
         debug_assert!(left.is_ok());
     }
 
-    /// Gives up the claim of a request, its place in the queue, and its hold if one was granted. Adds the wakers of the
-    /// waiters that this admits to `batch`.
+    /// Gives up the claim of a request, its place in the queue, and its hold if one was granted. Adds to `batch` the
+    /// wakers of the waiters that this admits.
     pub(crate) fn cancel(&self, access: Access, ticket: Ticket, fairness: Fairness, batch: &mut WakeBatch) {
         if waits(fairness).leave_queue(self, ticket, batch).is_some() {
             // The reservation passes to the next waiter, not to the first newcomer.

@@ -1,5 +1,5 @@
-//! A search runs for a party only if another request may wait for it, however many parties it waits for itself. So the
-//! cost of a wait does not grow with the queue that it joins.
+//! A search runs for a party only if another request may wait for that party, no matter for how many parties its own
+//! request waits. So the cost of a wait does not grow with the queue that it joins.
 
 use alloc::boxed::Box;
 use alloc::format;

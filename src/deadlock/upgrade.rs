@@ -474,7 +474,7 @@ where
         TrackedUpgrade::attempt(self)
     }
 
-    /// Always polls as a sleeping thread, as every tracked request does.
+    /// Always polls as a sleeping thread, as every tracked request that blocks does.
     fn poll(&mut self, waiter: Waiter<'_>) -> Poll<Self::Output> {
         let presence = Presence::SleepingThread;
         self.poll_as(Waiter { presence, ..waiter })

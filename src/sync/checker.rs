@@ -44,5 +44,5 @@ impl SpinWait {
     }
 }
 
-/// Does nothing, because a checker tries all orders anyway.
+/// Does nothing, because a checker chooses the order of steps itself.
 pub(crate) fn give_way() {}

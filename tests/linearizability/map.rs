@@ -382,7 +382,7 @@ impl Caller {
         Some(steps)
     }
 
-    /// Visits all values, one after another. Each visit is a separate call.
+    /// Visits all values, one after another. Each visit is recorded as a separate call.
     fn visit(&mut self, map: &Map, invoked: u64, random: &mut impl FnMut(u64) -> u64) -> Option<Vec<Step>> {
         let mut steps = vec![];
         if random(2) == 0 {

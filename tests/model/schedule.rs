@@ -912,7 +912,8 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         self.check_phase(key, held);
     }
 
-    /// Checks that the readers that waited when a writer left have acquired the key, if no priority keeps them out.
+    /// Checks that the readers that waited when a writer left have acquired the key, if the policy has phases and no
+    /// priority keeps them out.
     fn check_phase(&mut self, key: u8, left: Want) {
         let ranks = self.model(key).has_priorities;
         if left == Want::Write && !ranks && matches!(self.rules.fairness, Fairness::Adaptive | Fairness::Bounded(_)) {

@@ -73,7 +73,7 @@ fn no_key_is_held_after_a_closed_table_was_empty() {
     });
 }
 
-/// If the key is handed to a request whose table is just being closed, the key passes on.
+/// If the key is handed to a request while its table is being closed, the key passes on.
 #[test]
 fn a_handed_over_key_passes_on() {
     model(|| {

@@ -120,8 +120,8 @@ fn a_value_is_never_changed_by_an_upgrade_beside_a_reader() {
     });
 }
 
-/// A user of a handle acquires, stores, changes and removes without the shard lock. `get` reads under that lock alone
-/// if no user is in the way.
+/// A user of a handle acquires the key and changes its value without the shard lock, but takes that lock to store a
+/// value where there is none, and to remove one. `get` reads under that lock alone if no user is in the way.
 #[test]
 fn a_get_beside_a_handle_that_changes_the_value() {
     model(|| {

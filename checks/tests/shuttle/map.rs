@@ -383,7 +383,7 @@ fn a_key_whose_drop_panics_stops_no_walk() {
     });
 }
 
-/// While a value is evicted whose entry is kept by an unpolled future, no attempt finds the key held.
+/// While a value whose entry is kept by an unpolled future is evicted, no attempt finds the key held.
 #[test]
 fn a_try_does_not_fail_because_of_an_eviction() {
     explore(|| {

@@ -27,7 +27,7 @@ enum Evicts {
 }
 
 fn map(evicts: Evicts) -> Arc<Map> {
-    // A shard keeps at most one slot that it does not use, and frees the others.
+    // A shard keeps at most one chunk none of whose slots is in use, and frees the others.
     let builder = LockMap::builder().shards(1 + random(2) as usize).pool_capacity(random(2) as usize);
     let builder = builder.fairness(any_policy()).hasher(Hasher::default());
     let map: Arc<Map> = Arc::new(match evicts {

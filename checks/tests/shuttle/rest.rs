@@ -30,7 +30,7 @@ struct World {
     increases: [AtomicU64; STAY as usize],
     /// The last version that was seen of each key.
     versions: [AtomicU64; KEYS as usize],
-    /// The number of values made for the keys whose values come and go: each value is its number.
+    /// The number of values made for the keys whose values come and go. Each value is the number of those before it.
     last: AtomicU64,
 }
 

@@ -26,7 +26,7 @@ const CAPACITY: usize = ADDRESSES.len();
 pub(crate) static SAMPLE: Latch = Latch::new();
 
 pub(crate) struct World {
-    /// The lock of the device at an address, held for a talk.
+    /// The lock of the device at an address, held while talking to it.
     pub(crate) bus: KeyedMutex<u8>,
     /// The lock of the settings of the device at an address, for reading or changing.
     pub(crate) settings: KeyedRwLock<u8>,

@@ -111,7 +111,7 @@ impl Storm {
             leases.release_now(&grant.expect("no other owner has the lease")).expect("the lease has not expired");
             let end = Instant::now();
             let on_core = on_core.map(|watch| watch.elapsed());
-            // The cycles before the first end only warm up.
+            // The cycles before the first lease ends are only a warm-up.
             if (first_end..last).contains(&due) {
                 calls.saturating_record((end - begin).as_nanos() as u64);
                 late.saturating_record((end - due).as_nanos() as u64);

@@ -231,8 +231,9 @@ fn is_orphaned() -> bool {
 }
 
 impl Group {
-    /// If the command died of the terminal's interrupt, sends the interrupt to this process and its group, too, which
-    /// would have received it if they had not given the terminal away. So a shell's loop around them ends.
+    /// If the command died of the terminal's interrupt, ends this process by the interrupt, too. If the group of this
+    /// process did not receive it, because it had given the terminal away, sends it to the group first. So a shell's
+    /// loop around them ends.
     pub(crate) fn pass_on_interrupt(&self, outcome: Outcome, was_told: bool) {
         if !outcome.is_interrupted || getpid().is_init() {
             return;

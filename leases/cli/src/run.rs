@@ -333,7 +333,8 @@ impl<E: Engine> Running<'_, E> {
         (left - grace).min(LONGEST).min(self.options.ttl / 10)
     }
 
-    /// Asks the command to end, because the lease could not be renewed and ends soon.
+    /// Asks the command to end, once, because the lease could not be renewed and ends soon. With [`OnLoss::Warn`], only
+    /// notes the loss.
     fn ask_once(&mut self, left: Duration) {
         self.lost.get_or_insert(Lost::Expired);
         if self.options.on_loss == OnLoss::Warn || std::mem::replace(&mut self.has_asked, true) {

@@ -1,4 +1,4 @@
-//! The wait for a lease, and the line that says for whom.
+//! The wait for a lease, and the line that says who has it.
 
 use std::{
     fmt,

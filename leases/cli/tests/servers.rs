@@ -264,7 +264,7 @@ fn etcd() {
         let body = format!(r#"{{"name": "shop", "password": "{password}"}}"#);
         call_with(&format!("Authorization: {token}\r\n"), "user/changepw", &body);
     };
-    // etcd forgets the logins, but keeps the connections.
+    // When a password changes, etcd forgets the logins, but keeps the connections.
     let cut = || ["kill", "start"].into_iter().for_each(|action| server.run(action));
     files.replace_the_password(&url, change, cut);
 }

@@ -46,7 +46,7 @@ pub struct Caps {
 }
 
 impl Caps {
-    /// Returns the usual properties, with this length of the leases that a case lets expire.
+    /// Returns the usual properties. The leases that a case lets expire have this length.
     ///
     /// # Examples
     /// ```

@@ -410,7 +410,7 @@ fn tokens_grow(events: &[&Event]) -> Result<(), String> {
 #[derive(Clone)]
 struct Place {
     done: Done,
-    /// The events without an answer that have happened.
+    /// The unanswered events that have happened.
     lost: BTreeSet<usize>,
     state: State,
 }

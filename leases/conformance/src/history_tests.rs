@@ -382,7 +382,7 @@ fn the_search_finds_an_order_if_there_is_one() {
 }
 
 /// Returns a history of this number of requests of a few owners. One answer in `lost_one_in` is lost. In addition, one
-/// request in three times as many is neither carried out nor answered.
+/// request in `3 * lost_one_in` is neither carried out nor answered.
 fn history_of_leases(random: &mut Random, requests: u32, lost_one_in: u64) -> Vec<Event> {
     const OWNERS: [&str; 3] = ["ann", "bob", "cid"];
     let mut below = |end| random.next(end);

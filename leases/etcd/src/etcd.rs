@@ -408,7 +408,8 @@ impl Engine for Etcd {
 
     async fn acquire(&self, ask: Ask<'_>) -> Done<Answer> {
         let mut limit = self.core.settled(&ask).await?;
-        // A waiter knows that the resource is held, and reads before it writes. Other callers assume that it is free.
+        // A waiter knows that the resource is held, so it reads first, like a call that begins no tenure. Other callers
+        // assume that it is free.
         let mut found = match (ask.waiting, ask.want, ask.term) {
             (false, Want::Any | Want::Fresh | Want::New, Some(_)) => None,
             _ => self.find(&mut limit, ask.resource).await?,

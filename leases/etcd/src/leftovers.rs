@@ -1,10 +1,10 @@
 //! Etcd leases that are not, or may not be, used by any tenure.
 //!
 //! An operation whose future is dropped, or that gets no answer, may leave such an etcd lease behind: it was granted,
-//! but the transaction that was meant to use it may have been carried out, may not have been sent, or may still be
-//! under way. Revoking the etcd lease could end a tenure that its holder relies on; keeping it would be a leak until it
-//! expires. So the doubt is resolved first, by a transaction that either finds the resource attached to the etcd lease,
-//! or writes a mark that makes the other transaction fail, whenever it arrives.
+//! or may have been, but the transaction that was meant to use it may have been carried out, may not have been sent, or
+//! may still be under way. Revoking the etcd lease could end a tenure that its holder relies on; keeping it would be a
+//! leak until it expires. So the doubt is resolved first, by a transaction that either finds the resource attached to
+//! the etcd lease, or writes a mark that makes the other transaction fail, whenever it arrives.
 
 use std::{
     collections::VecDeque,

@@ -85,7 +85,7 @@ struct Draft {
 }
 
 impl<C: Clock> Desk<C> {
-    /// Returns the document to an editor that has just acquired its lease; `None` if the lease is lost already.
+    /// Returns the document to an editor that has just acquired its lease; `None` if a fenced desk refuses its token.
     fn read(&self, index: usize, grant: Grant) -> Option<Draft> {
         let (resource, document) = &self.documents[index];
         let document = document.lock().unwrap();

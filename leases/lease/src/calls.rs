@@ -555,7 +555,8 @@ impl<E: Engine> fmt::Debug for Hold<'_, E> {
     }
 }
 
-/// The future of [`Acquire::until`] and [`Hold::until`]: a request for a lease, with a limit.
+/// The future of the `until` of [`Acquire`], [`Hold`] and [`Campaign`](crate::futures::Campaign): a request for a
+/// lease, with a limit.
 #[must_use = "futures do nothing unless they are awaited or polled"]
 pub struct Until<F, L> {
     future: Option<F>,

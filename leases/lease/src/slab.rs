@@ -174,8 +174,8 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Puts a chunk into the list of chunks with room, which is empty: the spare chunk, or a new one if there is no
-    /// spare.
+    /// Puts the spare chunk, or a new one if there is no spare, into the list of chunks with room. That list is empty
+    /// before.
     fn make_room(&mut self) {
         let spare = core::mem::replace(&mut self.spare, NONE);
         let at = if spare == NONE { self.add_chunk() } else { spare };

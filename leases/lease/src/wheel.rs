@@ -152,8 +152,8 @@ impl Wheel {
 
     /// Removes a node that is due at `now`, and returns it. Nodes come in no particular order. Returns `None` if no
     /// node is due or `budget` is used up. The budget is reduced by one for each node that is touched: one that is
-    /// returned, that cascades to a finer slot, that moves because it was postponed, or that is removed because it is
-    /// never due any more.
+    /// returned, that cascades to a finer slot, that moves because it was postponed, or that is removed because it no
+    /// longer has a due time.
     ///
     /// If `thorough`, the search includes nodes that are due within the current millisecond, and not only up to its
     /// start. For a caller that searches often, a search that is not thorough is less work.

@@ -85,7 +85,7 @@ impl ExpiryPolicy for Pure {
             3 => Some(Duration::ZERO),
             // The time gets ever longer.
             4 => Some(held_for + millis(2)),
-            // The policy refuses everything but the first acquire.
+            // The policy refuses everything after the moment of the first acquire.
             _ => held_for.is_zero().then_some(millis(5)),
         }
     }
@@ -1243,7 +1243,7 @@ impl<'m> World<'m> {
         self.clock.advance(time);
     }
 
-    /// Returns the time until the next lease ends.
+    /// Returns the time until the next lease ends, if that is less than ten seconds.
     fn next_end(&self) -> Option<Duration> {
         let ends = self.guesses.iter().flatten().filter_map(|guess| guess.lease.as_ref()?.end.left(self.now));
         ends.filter(|left| !left.is_zero() && *left < Duration::from_secs(10)).min()

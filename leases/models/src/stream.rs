@@ -120,7 +120,7 @@ enum Next {
     /// A new connection asks for the creation time of the stream, and reads the mark.
     Info,
     Recall,
-    /// The connection reads the clock, to write a new mark after this one.
+    /// The connection reads the clock, to write a new mark after the one with this sequence.
     Date {
         behind: u64,
     },

@@ -32,7 +32,7 @@ pub(crate) struct Heard {
     pub(crate) message: Message,
     /// The sequence of the message in the stream.
     pub(crate) sequence: Option<u64>,
-    /// Whether an earlier message of the same subscription had this sequence or a greater one.
+    /// Whether the message before it, in the same subscription, had this sequence or a greater one.
     pub(crate) is_behind: bool,
 }
 

@@ -82,7 +82,7 @@ impl Cluster {
         }
     }
 
-    /// Returns the node that leads the stream, by what this node knows.
+    /// Returns the node that leads the stream, according to the node `told_by`.
     async fn leader(&self, told_by: usize) -> usize {
         let mut stream = self.stream(told_by).await;
         loop {
@@ -106,7 +106,7 @@ impl Cluster {
 }
 
 /// Lets owners of two clients work during the trouble, prints their ledger, and checks it: nothing is forgotten, so
-/// there is no quarantine. Each client knows the nodes at these places in the list.
+/// there is no quarantine. `knows` is given the leader, and returns the nodes that each client knows.
 fn work(trouble: impl FnOnce(&Cluster, usize, &Progress<'_>), knows: impl FnOnce(usize) -> [Vec<usize>; 2]) {
     let Some(cluster) = Cluster::start() else { return };
     on_tokio(async {

@@ -13,7 +13,7 @@ const FRESH: Duration = Duration::from_secs(60);
 pub(crate) struct StoreClock {
     /// The longest difference between two clocks of the store, in microseconds.
     error: i64,
-    /// A time by this process's clock, and a time by the store's that is not later.
+    /// A moment by this process's clock, and the same moment or an earlier one by the store's clock.
     reading: Mutex<Option<(Duration, i64)>>,
 }
 

@@ -172,8 +172,8 @@ mod tests {
         }
     }
 
-    /// Returns whether a table still knows, at the second time, a lease of 100 s that was seen at 0 s and used at the
-    /// first time.
+    /// Returns whether a table still knows, `at` seconds after the start, a lease of 100 s that was seen at 0 s and
+    /// used after `used` seconds.
     fn knows(sweeps: Option<Duration>, used: u64, at: u64) -> bool {
         let (table, report) = (Table::new(sweeps), Resource::from("report"));
         let (lasts, policy) = (Some(100_000_000), Policy::of(&Expiry::Never));

@@ -22,7 +22,7 @@ use crate::{
 
 /// The means to run each statement in a transaction that makes its own settings.
 pub(crate) struct Shared {
-    /// The statements that begin a transaction and make its settings.
+    /// The statements that begin a transaction and apply its settings.
     begin: String,
     /// The lock that is held while the parts of a transaction are sent.
     sending: Mutex<()>,

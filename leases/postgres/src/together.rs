@@ -1,5 +1,5 @@
-//! Acquires and releases that wait for the connection at the same moment: one statement decides about them, and one
-//! flush to disk makes the decisions durable.
+//! Requests to acquire or release that wait for the connection at the same moment: one statement decides about them,
+//! and one flush to disk makes the decisions durable.
 
 use std::time::Duration;
 

@@ -961,7 +961,7 @@ fn the_engine_runs_on_another_runtime() {
     cases::the_engine_runs_on_another_runtime(&leases);
 }
 
-/// A row that is locked by hand delays the requests for that row, and not the others on the connection.
+/// A row that is locked by hand delays the requests that change that row, and not the others on the connection.
 #[test]
 fn a_row_locked_by_hand_is_an_error_in_time() {
     at_desk(|desk| async move {

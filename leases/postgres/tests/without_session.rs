@@ -283,7 +283,7 @@ fn a_request_that_was_sent_is_carried_out_although_its_caller_gives_up() {
         while given_up < 5 {
             let grant = leases.try_acquire("report", &jane, LATE).await.unwrap();
             let release = leases.engine().release(grant.resource(), &jane, None, Duration::ZERO);
-            // Another thread reads the answers, so this one may already be there.
+            // Another thread reads the answers, so the answer to this request may already be there.
             if poll_once(release).await.is_none() {
                 given_up += 1;
             }
@@ -304,7 +304,7 @@ fn a_missing_table_is_an_error_at_once_until_it_is_created() {
         let leases = pooled.pooler.leases(options("shop").without_session());
         let error = leases.engine().ready().await.unwrap_err();
         assert!(matches!(error, Error::Missing { .. }), "{error}");
-        // The pooler can be used to create it.
+        // The table can be created through the pooler.
         let client = pooled.pooler.client().await;
         Postgres::create_table(&client).await.unwrap();
         while leases.engine().init().await.is_err() {

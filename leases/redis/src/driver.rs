@@ -66,7 +66,7 @@ where
 }
 
 /// Returns a configuration with which a connection passes its messages to the watchers, and reports its own end. The
-/// connection has no timers: the engine limits the times.
+/// connection has no timeouts: the engine has its own time limits.
 fn config(link: Arc<Link<Session>>, ended: Arc<Ended>) -> AsyncConnectionConfig {
     let told = move |PushInfo { kind, data }: PushInfo| {
         match kind {

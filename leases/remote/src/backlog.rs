@@ -59,7 +59,7 @@ impl Backlog {
         Vec::new()
     }
 
-    /// Forgets a tenure that has been released. Returns the operations that waited for it.
+    /// Forgets a tenure that has been released or given up on. Returns the operations that waited for it.
     pub(crate) fn done(&mut self, Abandoned { tenure: Tenure { resource, .. }, id, .. }: Abandoned) -> Vec<u64> {
         let Some(entries) = self.of.get_mut(&resource) else { return Vec::new() };
         let Some(at) = entries.iter().position(|entry| entry.id == id) else { return Vec::new() };

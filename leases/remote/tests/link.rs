@@ -1,4 +1,4 @@
-//! Tests of a link and its driver, on connections that are made and broken, silent and slow on demand.
+//! Tests of a link and its driver, with connections that can be made, broken, silenced and slowed down on demand.
 
 use std::{
     future::{Future, pending, poll_fn},

@@ -34,7 +34,7 @@ fn since_start() -> Option<i64> {
     None
 }
 
-/// Returns the name of this start of the machine. It is a different one after each restart, and in some containers.
+/// Returns the name of this start of the machine. Each restart brings a new name, and some containers have their own.
 /// Where the time of day is the clock, all starts have the same name.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn boot() -> String {

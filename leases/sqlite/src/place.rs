@@ -43,7 +43,7 @@ pub(crate) struct Place {
     is_astray: AtomicBool,
 }
 
-/// A name of a file that stays with it when it is moved.
+/// What identifies a file, even after it has been moved.
 pub(crate) type Identity = (u64, u64);
 
 #[cfg(unix)]
@@ -160,7 +160,7 @@ impl Place {
         }
     }
 
-    /// Creates the tables if they are missing. After a restart of the machine, counts the leases by its new clock.
+    /// Creates the tables if they are missing. After a restart of the machine, moves leases to its new clock.
     fn prepare(&self, connection: &mut Connection) -> Result<(), Error> {
         let (boot, error) = (clock::boot(), |error| self.error(error));
         match Stored::read(connection).map_err(error)? {

@@ -639,7 +639,7 @@ fn a_guarded_transaction_keeps_its_tenure_until_it_ends() {
         assert!(matches!(ended, Err(ReleaseError::Engine(Error::Locked { .. }))), "{ended:?}");
         transaction.commit().unwrap();
     }
-    // Neither an earlier tenure of the same owner nor that of another owner is enough.
+    // An earlier tenure is not enough, whether the present one is of the same owner or of another.
     let fresh = leases.try_acquire("report", &jane, MINUTE).fresh_token().wait().unwrap();
     let transaction = connection.transaction().unwrap();
     assert!(matches!(leases.engine().guard(&transaction, &grant), Err(GuardError::Stale)));

@@ -441,7 +441,7 @@ impl<K, V: Payload> Core<K, V> {
         let now = self.timed()?.0.now();
         let (mut first, mut panics) = (None::<u64>, Panics::default());
         for (index, shard) in self.shards().iter().enumerate() {
-            // Any tag of the shard will do. No entry has the address 0.
+            // Any tag of the shard will do: this sweep uses it only to find the shard.
             let tag = Tag::from_bits(((index as u64) << self.shift) as u32);
             shard.with(|shard| deadlines(shard).into_iter().for_each(|deadlines| deadlines.advance(now)));
             loop {

@@ -45,7 +45,7 @@ pub(super) enum Stored<'s, K, V: Payload> {
 /// The contents of a shard whose table is dropped or taken apart.
 pub(crate) struct Drained<K, T> {
     pub(crate) entries: Vec<(K, Option<T>)>,
-    /// The values that have ended. A key comes with a value that has left its entry, if the user's function needs it.
+    /// The values that have ended. One that has left its entry comes with its key, if the user's function needs that.
     pub(crate) ended: Vec<(Option<K>, T)>,
 }
 

@@ -228,7 +228,7 @@ mod tests {
         (0..(CHUNKS * SLOTS) as u32).for_each(|number| sieve.push(number, || false));
         let chunks = |sieve: &Sieve| sieve.links.iter().flatten().count();
         assert_eq!(chunks(&sieve), CHUNKS);
-        // All chunks but the last are forgotten from the front; then the last.
+        // The chunks are forgotten one by one, from the first to the last.
         for chunk in 0..CHUNKS {
             (0..SLOTS).for_each(|slot| sieve.remove((chunk * SLOTS + slot) as u32));
             sieve.forget_chunk(chunk, if chunk + 1 < CHUNKS { CHUNKS } else { 0 });

@@ -9,7 +9,7 @@ use super::by_slot::BySlot;
 
 /// See the [module](self).
 pub(super) struct Weights {
-    /// The largest sum of ordinary weights.
+    /// The bound on the sum of ordinary weights.
     most: u64,
     /// The sum of the weights of ordinary values. A shard has at most four billion values, so the sum does not
     /// overflow.

@@ -263,7 +263,7 @@ async fn renewals<S: Subject>(case: &Case<'_>, running: &Running) -> Result<(), 
             let mut held = vec![];
             for at in (lane..count).step_by(lanes) {
                 let one = leases.hold_arc(("job", at.to_string().as_str()), &owner, ttl).await?;
-                // The lease is renewed from the start, for as long as the runtime of this task lives.
+                // The lease is renewed from the start, even after this task has ended, until the renewal is aborted.
                 let renewal = tokio::spawn(one.renewal());
                 held.push((one, renewal));
             }

@@ -121,7 +121,7 @@ fn can_be_read_once(path: &Path) -> bool {
 fn password(path: &Path) -> Result<String, Failure> {
     let text = read("password", path)?;
     if text.is_empty() {
-        // Perhaps the file is just being written.
+        // Perhaps the file is still being written.
         return Err(Failure::new(USAGE, format_args!("the file {} with the password is empty", path.display())));
     }
     Ok(String::from_utf8_lossy(&text).trim_end_matches(['\r', '\n']).to_owned())

@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 /// A time that nothing takes unless it hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A folder with a file for leases, which is removed when it is dropped, and the variables that name the engine.
+/// A folder with a file for leases, and the variables that name the engine. The folder is removed on drop.
 pub(crate) struct Desk {
     pub(crate) folder: PathBuf,
     engine: Vec<(&'static str, String)>,
@@ -191,8 +191,8 @@ pub(crate) fn kill_and_stop(desk: &Desk) {
     assert!(runs > 0 && stray.is_ok_and(|stray| stray.stdout.is_empty()));
 }
 
-/// Runs the README's statement for this program, with these arguments before the statement's own: with the tokens of
-/// two runs, and once more with the first token.
+/// Runs the README's statement for this program, with these arguments before the statement's own. It runs three times:
+/// with the token of a first run, with that of a second, and then with the first token again.
 pub(crate) fn refuses_a_late_write(desk: &Desk, program: &str, arguments: &str, body: impl Fn() -> String) {
     let readme = include_str!("../../README.md");
     let statement = readme.lines().find_map(|line| line.strip_prefix(&format!("{program} "))).unwrap();

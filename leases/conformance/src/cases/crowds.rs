@@ -207,8 +207,8 @@ pub(super) async fn a_dropped_acquire_leaves_no_waiter_and_no_connection<F: Fixt
     Ok(())
 }
 
-/// Drops a request for a resource that is free, or held, or perhaps just being handed over. The next waiter must be
-/// served.
+/// Drops a request for a resource that is free, or held, or perhaps being handed over at that moment. The next waiter
+/// must be served.
 async fn one_drop<F: Fixture>(
     trial: &Trial<'_, F>,
     here: &Client<F>,

@@ -17,8 +17,8 @@ use std::{
 /// kills the server, and removes its folder. Its arguments are the script, the kind of server and the folder.
 const WATCHDOG: &str = "trap '' HUP INT TERM; cat >/dev/null; \"$0\" kill \"$1\" \"$2\" && rm -rf \"$2\"";
 
-/// A server that a script starts, stops and harms. When this is dropped, or the process dies, the server is killed and
-/// its folder removed.
+/// A server that a script starts, stops and harms. When this is dropped, or the test process dies, the server is killed
+/// and its folder removed.
 ///
 /// The script is called with an action, the kind of server, a folder for it, and, for `start`, the port on which it
 /// must listen: `run start redis /tmp/folder 6379`. The actions are `start`, `stop`, `kill`, `pause`, `resume`,

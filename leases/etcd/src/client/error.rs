@@ -16,7 +16,7 @@ enum Kind {
     Options(String),
     /// The connection could not be prepared, or was not ready.
     Transport(tonic::transport::Error),
-    /// The answer of the server, or an error of the connection, which is its source.
+    /// The answer of the server; or an error of the connection, which is then the source of the status.
     Status(Box<Status>),
     /// The server violated the protocol, or ended a stream.
     Answer(&'static str),

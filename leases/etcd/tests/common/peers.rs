@@ -59,7 +59,7 @@ impl Peers {
         self.ports.iter().map(u16::to_string).collect::<Vec<_>>().join(" ")
     }
 
-    /// Swallows everything that this node, a member with this ID, and the others send to each other.
+    /// Swallows everything that passes between this node, whose member ID is `id`, and the others.
     pub(crate) fn part(&self, node: usize, id: u64) {
         *lock(&self.shared.parted) = Some((node, id));
     }

@@ -9,7 +9,7 @@ use crate::{
     engine::{Ask, Engine, Listing, Part, Record, Want},
 };
 
-/// A lease on a page, and the time of the request, by [`Engine::now`].
+/// A lease in a page of a listing, and the time of the request, by [`Engine::now`].
 pub(crate) struct Entry {
     pub(crate) resource: Resource,
     pub(crate) record: Record,

@@ -76,7 +76,7 @@ leases!(= Memory<StdClock>);
 #[cfg(not(feature = "std"))]
 leases!();
 
-/// The owner of a resource: see [`Leases::status`].
+/// The owner of a resource, and the lease that it has: see [`Leases::status`].
 ///
 /// # Examples
 /// ```

@@ -26,7 +26,7 @@ pub(super) enum Beside {
 pub(super) struct Beginning {
     pub(super) lease: u8,
     pub(super) is_fresh: bool,
-    /// The time at which the etcd lease was restarted, or a moment before.
+    /// The time at which the etcd lease was granted or last restarted, or a moment before.
     pub(super) restarted: u64,
     pub(super) beside: Beside,
     /// The answer to the transaction.

@@ -13,7 +13,7 @@ pub enum Fault {
     RevokesTheQuarantine,
     /// Each new connection begins a quarantine.
     AlwaysQuarantine,
-    /// A new mark has the same base of tokens.
+    /// A new mark has the same base of tokens as the old one.
     BaseNotRaised,
     /// An owner resumes a lease that began before the cluster forgot something.
     NoDoubt,

@@ -178,7 +178,7 @@ impl Protocol for Setup {
         Some((number, live.token))
     }
 
-    /// Another stream does not know of the leases of this one.
+    /// Another stream, or an older copy of this one, may not know of all leases.
     fn may_have_forgotten(state: &State) -> bool {
         state.streams > 1 || state.restores > 0
     }

@@ -296,7 +296,7 @@ fn unsuitable(is: &Config, name: &str, is_from: impl Fn(i64, i64, i64) -> bool) 
     let is_limited = is.max_messages > 0 || is.max_bytes > 0;
     // An earlier server may store two messages after the same one: at the same time, or while the leader changes.
     let has_sound_replicas = is_from(2, 11, 0);
-    // An earlier server counts less than a message takes, stores it, and deletes the oldest one to make room.
+    // An earlier server counts fewer bytes than a message takes, so it stores one too many, and deletes the oldest.
     let counts_bytes = is_from(2, 10, 5);
     let wrong = [
         (is.storage != StorageType::File, "storage"),
@@ -479,7 +479,7 @@ impl Session {
         }
     }
 
-    /// Stores the end of a tenure after the last message. Returns whether that was still the last one.
+    /// Stores the end of a tenure, if the message `behind` is still the last one. Returns whether it was.
     async fn end(&self, resource: &Resource, behind: u64, token: u64) -> Result<bool, Fail<Error>> {
         let frees = Some((token, Lost::Released));
         match self.put_lease(resource, behind, &Message::free(token), frees).await.map_err(perhaps)? {

@@ -157,7 +157,7 @@ impl TestServer for Server {
     }
 }
 
-/// Returns the server that the tests share while any of them runs, with the stream.
+/// Returns the server, with its stream, that the tests share while any of them runs.
 pub(crate) fn shared() -> Arc<Server> {
     static SHARED: Shared<Server> = Shared::new();
 

@@ -66,7 +66,7 @@ impl<E: Engine + 'static> Taken for Held<'static, E> {
 
     fn release(self: Box<Self>) -> Result<(), Error> {
         match Held::release(*self).wait() {
-            // The lease was lost before. The release has changed nothing, and another worker may have the account.
+            // Either error: the lease was already lost, nothing has changed, and another worker may have the account.
             Ok(()) | Err(ReleaseError::NotHeld { .. } | ReleaseError::NotOwner { .. }) => Ok(()),
             Err(error) => Err(error.to_string().into()),
         }

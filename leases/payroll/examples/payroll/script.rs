@@ -166,7 +166,7 @@ impl Company {
     fn start(args: &Args, ledger: Arc<Ledger>, server: &str) -> Result<Self, Error> {
         let address = ledger.listen()?.to_string();
         let program = env::current_exe()?;
-        // The time that a single worker would need.
+        // A single worker would wait for the bank once for each account.
         let patience = PATIENCE + BANK * u32::try_from(args.accounts)?;
         let mut company = Company { ledger, workers: Vec::new(), patience };
         for name in ('A'..='Z').take(args.workers).map(String::from) {

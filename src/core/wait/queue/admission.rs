@@ -124,7 +124,7 @@ impl Queues {
         admitted.holds != holds
     }
 
-    /// Wakes the next waiter after a release, because the head was woken earlier and has not run since.
+    /// May wake the next waiter after a release, because the head was woken earlier and has not run since.
     #[inline(never)]
     pub(super) fn wake_next(
         &mut self,

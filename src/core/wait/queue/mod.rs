@@ -469,10 +469,10 @@ impl Queues {
         self.earlier(self.earlier(lines[WRITERS].head, lines[READERS].head), lines[UPGRADABLE].head)
     }
 
-    /// Returns the sleeping waiter of a line to wake first: one that was woken without getting in, or else the first of
-    /// those that have been asleep ever since they arrived, or the first that stopped spinning, whichever turn comes
-    /// first. (Without priorities, the turn of a waiter that was woken comes before those of all waiters that have
-    /// never been woken, because these are woken in order.)
+    /// Returns the sleeping waiter of a line to wake first: the first of those that sleep again, or the first of those
+    /// that have been asleep ever since they arrived, whichever turn comes first. (Without priorities, the turn of a
+    /// waiter that was woken comes before those of all waiters that have never been woken, because these are woken in
+    /// order.)
     #[inline]
     fn first_asleep(&self, line: &Line) -> u32 {
         self.earlier(line.asleep[FIRST], line.fresh)

@@ -76,8 +76,8 @@ pub async fn a_silent_server_is_an_error_in_time<S: TestServer>(desk: Arc<Desk<S
     }
 }
 
-/// No server listens where the engine connects, so an operation fails after its timeout of 300 ms. The error has the
-/// reason, but not the password `secret`. Returns the text of the error.
+/// No server listens where the engine connects, so an operation fails after its timeout of 300 ms. The error gives the
+/// reason, but does not contain the password `secret`. Returns the text of the error.
 pub async fn an_unreachable_server_is_an_error_in_time<S: TestServer>(engine: S::Engine) -> String {
     let leases = Leases::with_engine(engine);
     let started = Instant::now();
