@@ -76,7 +76,8 @@ impl HotKeys {
     }
 }
 
-/// A shop whose first few accounts are used much more often than the rest, in a ratio of about 1 : 0.6 : 0.4.
+/// A shop whose first few accounts are used much more often than the rest, the first three in a ratio of about
+/// 1 : 0.6 : 0.4.
 struct Shop {
     accounts: KeyedMutex<String>,
     is_open: AtomicBool,

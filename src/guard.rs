@@ -353,8 +353,8 @@ impl<P: TablePtr, M: HandOver> Guard<P, M> {
     /// A plain drop frees the key, and under most [policies](crate::Fairness) the quickest request acquires it next.
     /// This call hands it over under every policy: the waiter holds the key from now on, even before it runs. If there
     /// are no waiters, it is a plain release. A guard of several permits hands over all of them, in the order of the
-    /// queue, to as many waiters as there are enough permits for. The last of several readers hands over the key; the
-    /// others only leave.
+    /// queue, to as many waiters as the permits suffice for. The last of several readers hands over the key; the others
+    /// only leave.
     ///
     /// # Examples
     /// ```

@@ -77,7 +77,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
         }
     }
 
-    /// Polls the upgrade, and adds the wakers that must be called to `batch`.
+    /// Polls the upgrade, and adds to `batch` the wakers that must be called.
     pub(crate) fn poll_upgrade_into(&mut self, waiter: Waiter<'_>, batch: &mut WakeBatch) -> Poll<()> {
         let (core, hold) = self.parts();
         let mut ticket = match hold.mode().upgrading {

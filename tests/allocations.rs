@@ -256,7 +256,7 @@ fn memory_of_a_map_follows_its_values() {
             assert!(bytes() <= empty, "most {most:?}, {shards} shards: leaked");
         }
     }
-    // Evicted values free their memory: a map with room for few values stays small, however many values were stored.
+    // Evicted values free their memory: a map with room for few values becomes small again, however many it has held.
     let before = bytes();
     let map: LockMap<u64, Box<[u64; 16]>> = LockMap::builder().shards(1).max_values(10).build();
     let empty = bytes();

@@ -237,8 +237,8 @@ fn two_upgrades_that_wait_for_each_others_readers_are_reported() {
     assert!(poll(waiting.as_mut()).is_ready());
 }
 
-/// When a writer leaves, the waiting readers are admitted before the next writer: the order of the queue alone does not
-/// show which party waits for which.
+/// When a writer leaves, the waiting readers are admitted before the next writer, except under `Fifo`: the order of the
+/// queue alone does not show which party waits for which.
 #[test]
 fn readers_are_admitted_before_the_writer_at_the_head_when_a_writer_leaves() {
     for fairness in [Fairness::Adaptive, Fairness::Bounded(0), Fairness::Fifo] {

@@ -787,7 +787,8 @@ impl World {
                 self.release(id);
                 continue;
             }
-            // A deadlock with an untracked call for several keys is not found: its hold is assumed to be released.
+            // A deadlock with an untracked call for several keys is not found: the detector assumes that the call will
+            // release its hold.
             let holds =
                 |(id, request): &(&usize, &Request)| request.held.is_some() && self.model.waits[id].who.is_none();
             let Some(id) = self.requests.iter().find(holds).map(|(id, _)| *id) else { break };

@@ -599,7 +599,7 @@ impl PartialEq for Halves {
 
 impl Eq for Halves {}
 
-/// Locks a free key while its `to_key_into` panics.
+/// Tries to lock a free key, and checks that its `to_key_into` is called and panics at this place.
 fn panics_in(place: &'static str, locks: &KeyedMutex<Halves>, id: u8) {
     panic_in(place);
     let outcome = catch_unwind(AssertUnwindSafe(|| drop(locks.try_lock(&Whole(id)))));

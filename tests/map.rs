@@ -887,8 +887,8 @@ fn a_condition_sees_the_effect_of_earlier_steps_on_its_key() {
     assert!(versions[1].is_some() && versions[4] > versions[1]);
     assert_eq!((map.get_blocking(&1), version(&map, &1)), (Some(2), versions[4]));
     let now = versions[4].unwrap();
-    // A version no longer holds after a step of the batch that changes the value. The conflict reports the version
-    // before the batch.
+    // A condition on a version no longer holds after a step of the batch that changes the value. The conflict reports
+    // the version before the batch.
     let conflict = map.batch().insert(&2, 1).insert(&1, 3).check(&1, now).commit_blocking().unwrap_err();
     assert_eq!((conflict.key(), conflict.step(), conflict.found()), (&1, 2, Some(now)));
     let conflict = map.batch().remove(&1).remove_if(&1, now).commit_blocking().unwrap_err();
@@ -1044,7 +1044,7 @@ fn a_reader_of_several_keys_never_sees_half_of_a_batch() {
 }
 
 proptest! {
-    /// Batches of every kind of step, with single changes between them, compared with a standard map.
+    /// Batches with every kind of step, compared with a standard map.
     #[test]
     fn batches_match_a_model(batches in prop::collection::vec(prop::collection::vec((0..6u8, 0..4u64, 0..6usize), 0..8), 1..20)) {
         let map = LockMap::<u64, u32>::builder().shards(1).pool_capacity(1).build();

@@ -187,7 +187,7 @@ fn the_size_hint_of_an_iterator_is_correct() {
     }
 }
 
-/// A value whose drop counts how many of some keys are locked.
+/// A value whose drop counts how many of the keys 1 to 3 are locked.
 struct Probe {
     map: Weak<LockMap<u64, Probe>>,
     locked: Arc<AtomicUsize>,

@@ -218,7 +218,7 @@ fn extend_leaks_nothing_on_any_panic() {
     }
 }
 
-/// Compares the number of live values after a key's drop panics while a call returns a value.
+/// While a call returns a value, a key's drop panics. Then no values are alive but those in the map.
 #[test]
 fn a_returned_value_is_not_leaked_when_the_drop_of_its_key_panics() {
     let calls: [fn(&Map); 10] = [

@@ -1487,7 +1487,7 @@ impl<'m, V: Value> World<'m, V> {
             || self.running.iter().any(|running| running.call.key == key && upgrades(&running.call))
     }
 
-    /// Sets the times of the values whose writers have left, and ends those whose time has passed.
+    /// Sets the times and the weights of the values whose writers have left, and ends the values whose time has passed.
     fn end_values(&mut self) {
         for key in 0..KEYS {
             let is_written = self.guards.iter().any(|guard| guard.look().0 == key && guard.want() == Write);

@@ -417,7 +417,7 @@ impl Drop for Nosy {
     fn drop(&mut self) {
         self.drops.fetch_add(1, Relaxed);
         if let Some(map) = self.map.upgrade() {
-            // Keys of every shard: no shard is locked.
+            // The keys that the test has inserted: none of their shards is locked.
             (0..10).for_each(|key| drop(map.try_write(&key).expect("no key is held while a value is dropped")));
             map.insert_blocking(&5000, Nosy { map: Default::default(), drops: Arc::default(), panics: false });
         }

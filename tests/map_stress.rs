@@ -485,7 +485,7 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync> Resting<K> {
         self.stored.fetch_sub(value.unwrap_or(0), Relaxed);
     }
 
-    /// Visits all values without waiting.
+    /// Visits the values without waiting, so it passes over those whose keys it cannot lock.
     fn visit(&self, random: &mut Random) {
         let mut seen = vec![];
         if random.next(2) == 0 {

@@ -554,7 +554,7 @@ const KEYS: u64 = 40;
 /// A walk, and the model's knowledge of it.
 struct Walking<'m> {
     walk: Walk<'m, u64, u64, Fixed>,
-    /// The keys that have had a value since the walk began.
+    /// Whether each key has had a value all the time since the walk began.
     there: Vec<bool>,
     visits: BTreeMap<u64, u32>,
 }

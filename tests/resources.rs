@@ -468,7 +468,7 @@ fn a_forgotten_owned_guard_keeps_its_table_and_affects_only_its_key() {
     assert_eq!((LOCKS.len(), Arc::strong_count(&LOCKS)), (1, 3));
 }
 
-/// The keys are `Arc`s, so that their counts tell whether all were dropped; so are the wakers.
+/// The keys and the wakers are `Arc`s, so that their counts tell whether all were dropped.
 fn a_table_may_be_dropped_after_its_guards_and_futures_were_forgotten() {
     for fairness in ALL {
         for recycle in [false, true] {

@@ -363,8 +363,8 @@ fn panics_with_payloads_that_panic_do_not_prevent_other_wake_ups() {
     assert!(locks.is_empty());
 }
 
-/// The drop of the replaced waker panics, and so does the drop of its clone. The clone was not needed, because cloning
-/// released the key for the request.
+/// The drop of the old waker panics, and so does the drop of the new waker's clone. The clone was not needed, because
+/// cloning released the key for the request.
 #[test]
 fn two_wakers_whose_drops_panic_in_one_call_do_not_abort() {
     thread_local!(static HELD: Cell<Option<MutexGuardArc<u64>>> = const { Cell::new(None) });

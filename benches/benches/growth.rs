@@ -129,7 +129,7 @@ impl<'t> Crowd<'t> {
         Crowd(wants.iter().map(|&want| Some(Request::new(tables, want))).collect())
     }
 
-    /// Polls all requests for the first time. Most of them wait, but some policies admit some of them.
+    /// Polls all requests for the first time. Returns the holds of those that do not have to wait.
     fn enter(&mut self) -> Vec<Hold<'t>> {
         (0..self.0.len()).filter_map(|number| self.look(number)).collect()
     }

@@ -95,8 +95,8 @@ impl Drop for End<'_> {
     }
 }
 
-/// Describes in a sentence how long a wake-up takes under each condition, and which conditions this system does not
-/// support.
+/// Describes how long it takes to wake a thread and be woken by it, under each condition that this system supports,
+/// and which conditions it does not support.
 pub fn wakes() -> String {
     let (possible, missing): (Vec<_>, Vec<_>) = Condition::ALL.into_iter().partition(|one| one.is_possible());
     let told = possible.into_iter().map(|one| format!("{:.0} µs ({})", one.round_trip(), one.name()));

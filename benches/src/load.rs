@@ -194,8 +194,8 @@ impl<Q: ?Sized + Key, L: Locks<Q>> Table<Q> for L {
 
     fn hand_offs(&self, key: &Q, hold: Hold, span: Duration) -> f64 {
         let start = Instant::now();
-        // The numbers of the hand-off that the giver has begun, the taker has requested, and the taker has received;
-        // and the time when the release began.
+        // The numbers of the latest hand-offs that the giver has begun, the taker has requested, and the taker has
+        // received; and the time when the release began.
         let [begun, asked, got, released] = [const { AtomicU64::new(0) }; 4];
         // Each thread has its own core, so neither delays the other.
         let await_turn = |turn: &AtomicU64, number| {
@@ -310,7 +310,7 @@ impl Hold {
 #[derive(Clone)]
 pub struct Visit {
     pub runtime: Runtime,
-    /// Whether it yields while it holds the key, so that others wait for it.
+    /// Whether a task yields while it holds a key, so that others wait for the key.
     pub yields_inside: bool,
     /// The maximum number of visits of a task.
     pub most: u64,

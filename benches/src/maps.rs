@@ -325,7 +325,7 @@ impl Values for Moka {
     }
 }
 
-/// A cache. It has no guards either.
+/// A cache. Like [`Moka`], it has no guards.
 pub type Quick = quick_cache::sync::Cache<u64, u64, UnitWeighter, RandomState>;
 
 impl Values for Quick {

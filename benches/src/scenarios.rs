@@ -343,7 +343,7 @@ pub fn scenarios() -> Vec<Scenario> {
             [
                 Measure::less("heap per held key", "B").goal(Ratio, 1.2).stretch(0.85),
                 Measure::less("heap per key after the release", "B"),
-                // A rest of less than a byte per key belongs to the table itself, so the memory counts as given back.
+                // A remainder of less than a byte per key is the table's own, so the memory counts as given back.
                 Measure::less("the same after as many further operations", "B").goal(Figure, 1.0),
                 Measure::less("acquire", "ns").goal(Ratio, 0.8).stretch(0.65),
                 Measure::less("release", "ns").goal(Ratio, 1.2),

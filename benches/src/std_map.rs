@@ -75,7 +75,7 @@ impl<Q: ?Sized + Key> Locks<Q> for StdMap<Q::Owned> {
 
     fn lock(&self, key: &Q) -> Option<impl Future<Output = impl Send> + Send> {
         Some(async move {
-            // The same holds if this future is dropped while it waits.
+            // Here, too, the lock is dropped before the visit, if this future is dropped while it waits.
             let (visit, lock) = visit(self, key);
             Guard { _held: lock.lock_arc().await, _visit: visit }
         })

@@ -61,7 +61,7 @@ mod slow_wakes {
     }
 
     impl Slow {
-        /// Makes wake-ups slow. Returns `None` if this system does not support that.
+        /// Makes wake-ups slow. Always returns `Some`: this system supports that.
         pub fn begin() -> Option<Self> {
             SLOW.fetch_add(1, Relaxed);
             Some(Slow(()))

@@ -178,7 +178,7 @@ impl HoldDump {
         self.key.as_deref()
     }
 
-    /// Returns the type of the key's table, as [`core::any::type_name`] names it.
+    /// Returns the type of the key's table, as [`core::any::type_name`] names it; for a latch, `keylatch::Latch`.
     ///
     /// # Examples
     /// See [`DetectorDump`].
@@ -219,7 +219,7 @@ impl WaitDump {
         &self.key
     }
 
-    /// Returns the type of the key's table, as [`core::any::type_name`] names it.
+    /// Returns the type of the key's table, as [`core::any::type_name`] names it; for a latch, `keylatch::Latch`.
     ///
     /// # Examples
     /// See [`DetectorDump`].
@@ -247,7 +247,7 @@ impl WaitDump {
     }
 
     /// Returns the names of the parties that hold the key. (For an upgrade, the hold that it upgrades does not count.)
-    /// The list is empty if only untracked callers hold the key, or if the request waits only for others in the queue.
+    /// The list is empty if no tracked caller holds the key: the request may wait only for others in the queue.
     ///
     /// # Examples
     /// See [`DetectorDump`].

@@ -124,7 +124,7 @@ impl HoldEvent {
         &self.key
     }
 
-    /// Returns the type of the key's table, as [`core::any::type_name`] names it.
+    /// Returns the type of the key's table, as [`core::any::type_name`] names it; for a latch, `keylatch::Latch`.
     ///
     /// # Examples
     /// See [`on_long_hold`](super::DetectorBuilder::on_long_hold).

@@ -174,7 +174,7 @@ pub struct Records {
     pub(super) member: Arc<Member>,
     /// The indices of the records; `NONE` for a key that is not held yet, or whose record has been taken out.
     list: Vec<u32>,
-    /// The index of the first record that has not been taken.
+    /// The place in `list` from which the next record is taken out.
     next: usize,
 }
 

@@ -132,7 +132,7 @@ pub(super) struct Wait {
     pub(super) failed: Option<Deadlock>,
 }
 
-/// The largest number of buckets with which the table of entries is not shrunk.
+/// The table of entries is never shrunk while it has at most this many buckets.
 const BUCKETS_KEPT: usize = 64;
 
 const OF_PARTY: usize = 0;
@@ -265,9 +265,9 @@ impl Registry {
             indexed.remove();
         }
         let Registry { entries, hasher, .. } = self;
-        // Shrinks after a burst. That moves entries for at most an eighth of the buckets, and at least as many removals
-        // have taken place since the last time. The condition looks at the buckets, because removed entries lower the
-        // capacity without freeing memory.
+        // Shrinks after a burst. That moves entries for at most an eighth of the buckets, and at least three quarters
+        // as many removals have taken place since the last time. The condition looks at the buckets, because removed
+        // entries lower the capacity without freeing memory.
         if entries.num_buckets() > BUCKETS_KEPT && entries.len() < entries.num_buckets() / 8 {
             entries.shrink_to(2 * entries.len(), |indexed| hasher.hash_one(indexed.entry));
         }

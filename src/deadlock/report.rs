@@ -128,7 +128,7 @@ impl Link {
         self.holder.as_ref()
     }
 
-    /// Returns the type of the key's table, as [`core::any::type_name`] names it.
+    /// Returns the type of the key's table, as [`core::any::type_name`] names it; for a latch, `keylatch::Latch`.
     ///
     /// # Examples
     /// See [`Deadlock::cycle`].

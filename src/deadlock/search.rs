@@ -425,8 +425,8 @@ impl Seen {
     }
 
     /// Admits the waiters that get in beside the holds of stuck parties, and counts down the waiting requests of their
-    /// parties. A party whose last request gets in is added to `free`. The function then returns, because the holds of
-    /// that party have to be released before the next waiter gets in.
+    /// parties. A party whose last request gets in is added to `free`. The function then returns before it admits a
+    /// waiter that blocks others, because the holds of that party have to be released first.
     fn let_in(&mut self, entry: usize, stuck: &mut HashMap<u32, usize>, kept: &mut Kept, free: &mut Vec<u32>) {
         let mut enter = |seen: &mut Seen, at: usize, free: &mut Vec<u32>| {
             let Waiter { queued, tracked, ref mut gets_in } = seen.queue[at];

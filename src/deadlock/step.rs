@@ -68,8 +68,8 @@ impl Record {
     /// Polls a request. If the request already waits as a tracked one, this is the record of its wait. If it gets in,
     /// this becomes the record of its new hold.
     ///
-    /// The whole step runs under the detector's lock, so no tracked request queues, or leaves its queue, during a
-    /// search.
+    /// The whole step runs under the detector's lock, so during a search no tracked request queues, and none leaves its
+    /// queue unless it is granted its hold.
     ///
     /// # Panics
     /// If user code panics: of the key, a waker, the observer, or the function for long holds. Then nothing has

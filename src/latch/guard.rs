@@ -37,7 +37,7 @@ pub struct LatchGuard<'a, M: Mode> {
 /// A reader's hold on a latch, shared with other readers. See [`LatchGuard`].
 pub type LatchReadGuard<'a> = LatchGuard<'a, Shared>;
 
-/// The hold of the one reader of a latch that may become a writer, beside other readers. See [`LatchGuard`].
+/// An upgradable reader's hold on a latch, shared with other readers: it may become a writer's. See [`LatchGuard`].
 pub type LatchUpgradableGuard<'a> = LatchGuard<'a, Upgradable>;
 
 /// A writer's hold on a latch, with no other holder. See [`LatchGuard`].

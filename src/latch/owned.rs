@@ -47,7 +47,8 @@ pub struct LatchGuardArc<M: Mode> {
 /// A reader's owned hold on a latch, shared with other readers. See [`LatchGuardArc`].
 pub type LatchReadGuardArc = LatchGuardArc<Shared>;
 
-/// The owned hold of the one reader of a latch that may become a writer, beside other readers. See [`LatchGuardArc`].
+/// An upgradable reader's owned hold on a latch, shared with other readers: it may become a writer's. See
+/// [`LatchGuardArc`].
 pub type LatchUpgradableGuardArc = LatchGuardArc<Upgradable>;
 
 /// A writer's owned hold on a latch, with no other holder. See [`LatchGuardArc`].

@@ -499,7 +499,7 @@ impl Key {
                 }
                 self.wake(first.id);
                 others_come = self.hand_over();
-                // The other waiters are woken for the permits that the woken waiters leave.
+                // More waiters are woken, as long as those that have been woken leave enough permits over.
                 while let Some(place) = self.first_asleep(head.want) {
                     let woken: usize =
                         self.queue.iter().filter(|waiter| waiter.woken).map(|waiter| waiter.want.weight()).sum();

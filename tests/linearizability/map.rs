@@ -192,7 +192,7 @@ pub struct Caller {
     clock: Arc<AtomicU64>,
     by: usize,
     last_value: u64,
-    /// The versions that this caller has seen last.
+    /// For each key, the version that this caller saw last.
     seen: [Option<Version>; KEYS as usize],
     last_seen: u64,
     /// Whether the caller makes blocking calls now and then.

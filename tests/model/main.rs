@@ -1,4 +1,4 @@
-//! Random schedules on all three tables, checked step by step against the contract.
+//! Random schedules on the three tables without values, checked step by step against the contract.
 
 #[path = "../common/mod.rs"]
 mod common;

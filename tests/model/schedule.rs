@@ -759,7 +759,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
                 }
                 _ => self.step(what, whom, is_locking),
             }
-            // Checking many keys takes long.
+            // Checking many keys takes a long time.
             if self.keys <= FEW || step % 8 == 0 {
                 self.check();
             }
@@ -838,8 +838,8 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         self.requests.push(Request { key, want, priority, owns, future, sleeper: Sleeper::default() });
     }
 
-    /// Called before a request that is not at the head, or that was granted, acquires the key. Counts the bypass of the
-    /// waiter that it passes, as the contract defines it.
+    /// Called before a request acquires the key, unless its priority lets it in first. If it passes the head of the
+    /// queue, counts that bypass as the contract defines it.
     fn pass(&mut self, key: u8, want: Want, id: Option<Id>) {
         let model = &self.models[usize::from(key)];
         let Some(head) = model.queue.first() else { return };

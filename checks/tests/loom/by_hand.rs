@@ -71,7 +71,7 @@ fn a_value_is_evicted_by_hand_while_a_future_requests_it() {
     }
 }
 
-/// `get`, `insert` and `remove` use the value under the shard lock alone, if nobody holds the key.
+/// `get`, `insert` and `remove` use the value under the shard lock alone, if the entry has no users.
 #[test]
 fn a_value_is_evicted_by_hand_beside_a_call() {
     for call in 0..3 {

@@ -1,6 +1,6 @@
-//! Models of values at rest, in a map whose shard has another entry. There each use without a hold lets a value come to
-//! rest, and a guard, a handle, a future or a visit moves it to a slot. Loom reports an access to a value that is not
-//! ordered after the last change.
+//! Models of values at rest, in a map whose shard has another entry. In a model, each use without a hold lets a value
+//! come to rest, and a guard, a handle, a future or a visit moves it to a slot. Loom reports an access to a value that
+//! is not ordered after the last change.
 
 use std::sync::Arc;
 
@@ -185,7 +185,7 @@ fn a_value_at_rest_goes_and_comes_beside_a_call_that_stores_a_missing_one() {
     }
 }
 
-/// The keys own memory, so the entry is made between two look-ups. Meanwhile another caller makes the entry, and lets
+/// The keys own memory, so a key is cloned between two look-ups. Meanwhile another caller makes the entry, and lets
 /// its value come to rest. Each copy of the key is dropped once.
 #[test]
 fn a_value_comes_to_rest_while_another_caller_makes_its_entry() {
@@ -322,7 +322,7 @@ fn each_change_has_a_version_of_its_own() {
     }
 }
 
-/// The version of a value at rest is that of the condition, if nothing has changed the value.
+/// A condition on the version of a value that was seen at rest holds, if nothing has changed the value.
 #[test]
 fn a_conditional_change_of_a_value_that_was_seen_at_rest() {
     for other in 0..3 {

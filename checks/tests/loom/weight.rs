@@ -12,7 +12,7 @@ fn weighed(most: u64) -> Arc<Map<Cell>> {
     Arc::new(builder().max_weight(most, |_, value: &Cell| value.get() as u32).build())
 }
 
-/// Checks the values of a map without users.
+/// Checks the weights in a map that nobody uses, and clears the map.
 fn assert_weighed(map: &Map<Cell>, most: u64) {
     let weight = map.weight();
     assert!(weight <= most, "a weight of {weight}, but the bound is {most}");

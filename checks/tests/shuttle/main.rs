@@ -6,7 +6,7 @@
 //! RUSTFLAGS="--cfg shuttle" cargo test --release --test shuttle
 //! ```
 //!
-//! Every run tries different schedules. `KEYLATCH_SCHEDULES` sets the number for each test.
+//! Every run tries different schedules. `KEYLATCH_SCHEDULES` sets the number for each test and scheduler.
 //!
 //! # Replaying a failure
 //! A failing test prints its schedule after the words "failing schedule". Pass that schedule, as it was printed or as

@@ -128,9 +128,9 @@ impl World {
                 let at = self.permits(guards.iter().map(|guard| guard.key()));
                 yield_now().await;
                 drop(at);
-                // The guards are released one by one, in different ways.
+                // The guards are released one by one, some by `unlock_fair`.
                 for guard in guards {
-                    if one == 0 {
+                    if random(2) == 0 {
                         guard.unlock_fair();
                     }
                 }
@@ -191,7 +191,7 @@ fn everything_at_once() {
     explore(everything);
 }
 
-/// Several requests for all keys, each naming them in another order. Some requests give up while they wait.
+/// Several requests for all keys, each naming them in a different order. Some requests give up while they wait.
 #[test]
 fn remaining_requests_for_all_keys_are_served() {
     explore(|| {

@@ -17,7 +17,7 @@ pub struct Guard<'a>(PhantomData<&'a ()>);
 /// The replacement for the aliases of all guards.
 pub type MutexGuard<'a, K> = <K as Stand>::Guard<'a>;
 
-/// Lets that alias mention its key.
+/// Lets the alias [`MutexGuard`] use its parameter `K`, as an alias must.
 pub trait Stand {
     /// Always [`Guard`].
     type Guard<'a>;

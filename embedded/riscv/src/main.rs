@@ -1,4 +1,4 @@
-//! The firmware for a 32-bit RISC-V. The only machine-specific part is the timer that every hart has.
+//! The firmware for a 32-bit RISC-V machine. Its only machine-specific part is the access to the hart's timer.
 
 #![no_std]
 #![no_main]

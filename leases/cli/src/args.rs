@@ -38,7 +38,7 @@ pub(crate) struct Place {
     pub(crate) key: Option<PathBuf>,
 }
 
-/// A time that fits all clocks.
+/// The longest time that an argument may be. Every clock can represent it.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 #[derive(Debug, Subcommand)]

@@ -1,4 +1,4 @@
-//! Processes that have left the command's group. Only Linux can find them.
+//! Processes that have left the command's group. They can be found only on Linux.
 
 use std::{fs, io, thread, time::Duration};
 

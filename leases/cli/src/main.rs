@@ -30,7 +30,7 @@ use args::{Action, Args};
 use failure::Failure;
 
 fn main() -> ExitCode {
-    // The program starts itself with these words, to be another process.
+    // The program starts itself with one of these words, to run as one of its other processes.
     let mut words = env::args_os().skip(1);
     let done = match words.next().as_deref().and_then(|word| word.to_str()) {
         Some(command::LAUNCH) => command::launch(words),

@@ -7,7 +7,7 @@ use clap_complete::{Shell, generate};
 
 use crate::args::Args;
 
-/// The variable with which the test writes the files anew.
+/// If this environment variable is set, the test writes the files anew.
 const WRITE: &str = "KEYLATCH_WRITE_PAGES";
 
 fn is_written(name: &str, content: &[u8]) {

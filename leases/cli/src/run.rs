@@ -257,7 +257,8 @@ struct Running<'a, E: Engine + 'static> {
     options: &'a args::Run,
     group: &'a Group,
     guard: Guard,
-    /// Whether the command was asked to end, because the lease is about to end.
+    /// Whether the command was asked to end, because the lease is about to end. With [`OnLoss::Warn`]: whether the loss
+    /// was reported.
     has_asked: bool,
     lost: Option<Lost>,
     /// The last signal that told this process to end.

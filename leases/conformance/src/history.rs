@@ -359,8 +359,8 @@ const PLACES: usize = 200_000;
 
 /// The number of answered events that an event without an answer must explain, for the search to look first at places
 /// where it has happened. If this is large, the search tries all ways in which a few events without an answer may have
-/// happened before it lets another one happen; if it is small, it takes long to revise an early wrong guess. 5 and 10
-/// were fastest with the histories of a random load and with those of the tests.
+/// happened before it lets another one happen; if it is small, it takes long to revise an early wrong guess. 5 was
+/// fastest with the histories of a random load, and 10 with those of the tests.
 const WORTH: usize = 8;
 
 /// Checks that the history is one of leases; otherwise returns what is wrong with it.
@@ -453,12 +453,12 @@ struct Visited {
 }
 
 impl Visited {
-    /// Adds a place, and returns whether something may be possible from it that is not possible from the others.
+    /// Adds a place if something may be possible from it that is not possible from the others. Returns whether it did.
     fn insert(&mut self, place: &Place) -> bool {
         let Place { done, lost, state } = place;
         let holder = state.tenure.as_ref().map(|tenure| (tenure.owner.clone(), tenure.token));
         let others = self.places.entry((done.clone(), holder)).or_default();
-        // An event without an answer need not happen, so the fewer of them have happened the more is possible.
+        // Events without an answer need not happen, so the fewer of them have happened, the more is possible.
         if others.iter().any(|(fewer, other)| fewer.is_subset(lost) && other.covers(state)) {
             return false;
         }

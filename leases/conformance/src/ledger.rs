@@ -351,7 +351,7 @@ impl<E: Engine> Hand<'_, E> {
         drop(block_on(self.leases.release(&grant)));
     }
 
-    /// Writes to the store under the lease, and once more with the token of the owner's last tenure.
+    /// Writes to the store under the lease, and once more with the token of the owner's previous tenure, if any.
     fn write(&mut self, name: &'static str, tenure: &mut Tenure) {
         let (resource, token) = (tenure.sure.resource.clone(), tenure.sure.token);
         if self.desk.fence.admit(&resource, token).is_err() {

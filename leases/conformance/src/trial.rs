@@ -132,7 +132,7 @@ impl<'f, F: Fixture> Trial<'f, F> {
         }
     }
 
-    /// Reports something that the case cannot show.
+    /// Reports something that the case cannot show, or a failed check that is excused.
     pub(crate) fn weaken(&self, reason: impl Into<String>) {
         let reason = reason.into();
         let mut weakened = lock(&self.weakened);

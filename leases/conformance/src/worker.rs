@@ -211,7 +211,7 @@ pub(crate) struct Process {
 pub(crate) struct Ticket(u64);
 
 impl Process {
-    /// Starts a worker, and waits until it has connected.
+    /// Starts a worker, and waits until it is ready for commands.
     pub(crate) fn start(mut command: Command, patience: Duration) -> Result<Self, Failure> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn()?;

@@ -19,7 +19,7 @@ const AHEAD: Duration = Duration::from_millis(10);
 
 impl Session {
     /// Begins a tenure if the resource is free; with `is_fresh`, also if the same owner has a tenure, which then ends.
-    /// Uses an etcd lease again if one is kept, and otherwise requests one alongside the transaction.
+    /// If the tenure can expire, uses an etcd lease that was kept, or else requests one alongside the transaction.
     pub(crate) async fn begin(&self, new: &mut Draft<'_>, is_fresh: bool) -> Result<Changed, Trouble> {
         let now = Restarted::now(new.value.seconds);
         let spare = if new.lease == 0 { None } else { self.spare.take(now.seconds) };
@@ -169,7 +169,7 @@ impl Session {
         Compare::create_revision(self.place.revoked(new.lease), CompareOp::Equal, 0)
     }
 
-    /// Returns an operation that replaces the owner's tenure in this slot, if there is one, by a tenure in the other
+    /// Returns an operation that replaces the owner's tenure in this slot, if there is one, with a tenure in the other
     /// slot.
     fn instead(&self, new: &Draft<'_>, slot: u8, otherwise: TxnOp) -> TxnOp {
         let keys = self.keys(new.resource, &new.value.owner, slot);

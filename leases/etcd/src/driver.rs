@@ -16,7 +16,7 @@ use crate::{
     session::{Opened, Session},
 };
 
-/// Runs until all clones of the engine have been dropped.
+/// Runs until all clones of the engine have been dropped, and the abandoned tenures have been released if possible.
 pub(crate) async fn drive<C, F>(driving: Driving<Session>, place: Arc<Place>, mut dial: C)
 where
     C: FnMut() -> F,

@@ -372,8 +372,8 @@ impl Etcd {
                 return Ok(());
             }
             let rest = rest.insert(locks.iter().map(|lock| lock.resource.clone()).collect());
-            // A lease acquired since the listing makes this transaction fail. If several transactions are needed, each
-            // lease is named.
+            // If one transaction is enough, a lease acquired since the listing makes it fail. If several are needed,
+            // each ends only the leases that it names.
             let is_whole = released.is_empty() && locks.len() == listed && listed < MOST;
             if !is_whole {
                 locks.truncate(MOST / 2);

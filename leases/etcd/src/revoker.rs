@@ -145,8 +145,8 @@ impl Revoker {
         }
     }
 
-    /// Returns whether a resource has been attached to the etcd lease. If not, it never will be: the transaction that
-    /// was meant to attach it may still be under way, but will fail.
+    /// Returns whether the resource has been attached to the etcd lease. If not, marks the etcd lease, so that the
+    /// transaction that was meant to attach the resource fails if it is still under way.
     async fn is_used(&self, lease: i64, resource: &Resource) -> Result<bool, Trouble> {
         let (lock, mark) = (self.place.lock(resource), self.place.revoked(lease));
         // This condition also holds if there is no key.

@@ -163,7 +163,7 @@ impl Session {
         together::carry(self.client.clone(), Arc::clone(&self.together))
     }
 
-    /// Reads the stopwatch, in seconds, and starts it if it does not run.
+    /// Reads the stopwatch, in seconds, and starts it if it is not running.
     pub(crate) async fn clock(&self) -> Result<i64, Trouble> {
         let id = self.place.stopwatch;
         let left = self.time_to_live(id).await?;

@@ -102,7 +102,7 @@ fn callers_that_give_up_early_leave_a_leader_that_stands_still() {
     });
 }
 
-/// Cuts a node off from the others until it knows that it has no leader, and the others have worked on.
+/// Cuts a node off from the others until it knows that it has no leader, and work has gone on without it.
 fn part(server: &Server, peers: &Peers, node: usize, progress: &Progress<'_>) {
     progress.more(20);
     apart(async || {

@@ -52,7 +52,7 @@ impl<'a, E: Engine> Looking<'a, E> {
             grants.iter().zip(&batch).filter_map(|(one, renewal)| is_gone(renewal).then_some(one)).collect();
         let how = match gone[..] {
             [(_, grant)] => self.leases.lost(grant).await,
-            // If several tenures are lost, their causes are not requested.
+            // If several tenures are lost, the engine is not asked how each of them was lost.
             _ => Lost::EngineForgot,
         };
         gone.iter().for_each(|(at, grant)| self.notices[*at].ended(grant.token, how));

@@ -162,7 +162,7 @@ pub enum ReleaseError<X = Infallible> {
         argument: &'static str,
     },
     /// The engine failed. It may still have released the lease; releasing again then returns `NotHeld`, or `NotOwner`
-    /// if another owner has acquired the resource.
+    /// if another tenure has begun since.
     Engine(X),
 }
 

@@ -26,7 +26,7 @@ use crate::{Grant, Lost, Token, sync::Mutex};
 /// ```
 pub struct Notice {
     told: Mutex<Told>,
-    /// The notices in doubt of the same [`Leases`](crate::Leases).
+    /// The notices of the same [`Leases`](crate::Leases) that are in doubt.
     doubts: Arc<Doubts>,
 }
 

@@ -251,13 +251,13 @@ fn split(id: u32) -> (usize, usize) {
     (id as usize / PLACES, id as usize % PLACES)
 }
 
-/// Returns the number of the chunk that follows the first `chunks` ones.
+/// Returns the number of the next chunk, when there are `chunks` already.
 fn number(chunks: usize) -> u32 {
     assert!(chunks < MAX_CHUNKS, "keylatch-lease: more than {} leases or waiters", MAX_CHUNKS * PLACES);
     chunks as u32
 }
 
-/// Inserts a chunk that is in no list at the front of the list that begins at `head`.
+/// Inserts a chunk, which must be in no list, at the front of the list that begins at `head`.
 fn link<T>(chunks: &mut [Chunk<T>], head: &mut u32, at: u32) {
     let chunk = &mut chunks[at as usize];
     chunk.prev = NONE;

@@ -68,7 +68,7 @@ impl Tenure {
         (state.rides, state.refusals) = (0, 0);
     }
 
-    /// Records that a renewal requested at `asked` has failed.
+    /// Counts the failure of a renewal requested at `asked` as a refusal, if it came within [`REFUSED`].
     pub(crate) fn not_renewed(&self, asked: Duration, now: Duration) {
         if now < asked.saturating_add(REFUSED) {
             self.state.lock().refusals += 1;

@@ -475,8 +475,8 @@ fn a_resumed_acquire_whose_policy_refuses_keeps_the_end() {
     }
 }
 
-/// Causes every call that asks a policy: an acquire, a renewal, a resumed acquire, a hand-off by a release and one by
-/// an expiry, and a request for a fresh token. Each time the policy uses the leases.
+/// Has a policy asked on every occasion: at an acquire, a renewal, a resumed acquire, a hand-off by a release and one
+/// by an expiry, and a request for a fresh token. Each time the policy uses the leases.
 fn asks_a_policy_that_uses_the_table(uses: impl Fn(&Table, usize) + Send + Sync + 'static) {
     let (table, clock) = table();
     let table = Arc::new(table);

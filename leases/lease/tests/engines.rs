@@ -696,7 +696,7 @@ fn a_call_that_finds_a_free_resource_wakes_the_first_in_line() {
     }
 }
 
-/// The owner has the lease through another hold, which was served before. The second hold must not return that tenure.
+/// The owner has the lease through another hold, which was served first. The second hold must not return that tenure.
 #[test]
 fn a_waiting_hold_whose_answer_is_lost_leaves_its_owners_other_hold_alone() {
     let (server, leases, jane, joe) = desk();

@@ -17,7 +17,7 @@ use common::{
 use keylatch_lease::{AcquireError, Clock, Expiry, Lost, ManualClock, ReleaseError};
 
 /// Advances the clock to each time for which `tick` asks, calls `tick`, and polls the future, until this much time has
-/// passed. Returns the output of the future, if it is ready by then.
+/// passed. Returns the output of the future, if it is ready before then.
 fn live<F: Future + Unpin>(table: &Table, clock: &ManualClock, future: &mut F, time: Duration) -> Option<F::Output> {
     let mut passed = Duration::ZERO;
     let mut steps = 0;

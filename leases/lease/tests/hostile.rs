@@ -1837,7 +1837,7 @@ fn random_threads_have_one_holder_and_leave_no_waiter() {
     assert_eq!(leases.tick(), None);
 }
 
-/// Waiters for leases that expire eventually get in, unless they give up before.
+/// Waiters for leases that expire eventually get in, unless they give up first.
 #[cfg(not(miri))]
 #[test]
 fn random_threads_with_expiring_leases_leave_no_waiter() {
@@ -1945,7 +1945,7 @@ fn all_leases_of_a_session_end_at_one_instant() {
     });
 }
 
-/// Each renewal in a batch reports the time left by the engine's clock, or `Left::Nothing` if the tenure has ended.
+/// Each renewal in a batch reports the time left, by the engine's clock, or `Left::Nothing` if the tenure has ended.
 #[test]
 fn a_batch_of_renewals_reports_the_time_left_of_each() {
     let memory = Memory::new(ManualClock::new());

@@ -403,7 +403,7 @@ impl Guess {
                 guess.begin(now, &ask, end, true);
                 all.push((guess, Expect::Grant([end; 2], Some(false))));
             }
-            // The contract does not say whether this counts as asking again.
+            // The contract does not say whether a request that is refused counts as asking again.
             None => all.extend(
                 [true, lease.fetched]
                     .map(|fetched| (guess.with(|lease| lease.fetched = fetched), Expect::Exactly(Seen::Refused))),

@@ -369,7 +369,7 @@ fn all_tenures_are_in_doubt_before_any_waker_runs() {
     let mut waiting: Vec<_> = held.iter().map(|held| Box::pin(held.renewal())).collect();
     let looks = Arc::new(AtomicUsize::new(0));
     for renewal in &mut waiting {
-        // The future is polled inside the waker, as another fast thread might do.
+        // The waker itself polls another future, as a second thread might do if it is fast.
         let (requests, looks) = (Arc::clone(&server.requests), Arc::clone(&looks));
         let mut again = Box::pin(held[0].renewal());
         let polls = move || {

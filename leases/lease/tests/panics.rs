@@ -185,7 +185,7 @@ fn the_next_in_line_is_woken_even_if_the_waker_of_a_watch_panics() {
     drop(lost);
 }
 
-/// A clock that panics once when the test says so.
+/// A clock whose next reading panics if the test says so.
 #[derive(Clone, Default)]
 struct Panicky(ManualClock, Arc<AtomicBool>);
 
@@ -371,7 +371,7 @@ fn requests_that_came_while_a_policy_ran_learn_how_long_to_sleep() {
     late.lock().unwrap().clear();
 }
 
-/// The policy that runs when the requests arrive refuses, and then the policy of the next in line is asked.
+/// The requests arrive while a policy runs, which then refuses. After that, the policy of the next in line is asked.
 #[test]
 fn requests_that_came_before_a_second_policy_ran_learn_it_too() {
     let leases: &'static Leases<Memory<Real>> = Box::leak(Box::new(Leases::in_memory_with(Real::default())));

@@ -418,7 +418,7 @@ fn no_loss_is_missed() {
             }
         });
         for n in 1..=ROUNDS {
-            // If the release were missed, `lost` would be `Expired` after a minute, and the other two would last 20 s.
+            // If the release were missed, `lost` would be `Expired` after a minute; a renewal or a run would last 20 s.
             let mut held = table.hold_blocking("a", owner, Duration::from_secs(60)).unwrap();
             round.store(n, SeqCst);
             let lost = match n % 3 {

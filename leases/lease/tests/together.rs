@@ -130,7 +130,7 @@ impl World {
         (held, renewal)
     }
 
-    /// Returns the number of leases in each request since the last call.
+    /// Returns the number of leases in each renewal request since this was last called.
     fn batches(&self) -> Vec<usize> {
         std::mem::take(&mut *self.leases.engine().batches.lock().unwrap())
     }

@@ -537,7 +537,7 @@ impl Model for Setup {
             }
             for (part, request) in Self::under_way(state, client) {
                 actions.push(Action::Step(client, part));
-                // The engine relies on a connection that does not repeat these requests.
+                // The engine relies on its connection not to repeat requests of these kinds.
                 let is_once = matches!(request, Request::Begin { .. } | Request::Grant { .. });
                 let repeats = !is_once || self.has(Fault::Repeats);
                 if repeats && state.doubled < self.doubled {

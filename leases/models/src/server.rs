@@ -66,7 +66,7 @@ pub struct Setup {
 pub enum Fault {
     /// A renewal continues a lease that has ended, if nobody has acquired the resource.
     RenewsWhatEnded,
-    /// The token of a resource is forgotten with its release or its row.
+    /// The token of a resource is forgotten when its lease is released, or its row swept.
     ForgottenToken,
     /// A holder counts its deadline from the answer.
     DeadlineFromAnswer,

@@ -52,7 +52,7 @@ pub struct Setup {
     pub doubled: u8,
     /// The number of clients that may die.
     pub deaths: u8,
-    /// The number of times that the stream is created again, and that an older copy replaces it.
+    /// The numbers of times that the stream is created again, and that an older copy replaces it.
     pub created_again: u8,
     pub restores: u8,
     /// A fault of the protocol, which a property must reveal.

@@ -1,4 +1,4 @@
-//! Explores the model of leases in a stream of NATS, and checks that each fault of the protocol is found.
+//! Explores the model of leases in a NATS stream, and checks that each fault of the protocol is found.
 
 mod common;
 

@@ -26,7 +26,7 @@ use crate::{
 /// because the driver makes a new one for each connection.
 const TRIES: usize = 32;
 
-/// Runs until all clones of the engine have been dropped.
+/// Runs until all clones of the engine have been dropped, and the abandoned tenures have been released if possible.
 pub(crate) async fn drive<O>(driving: Driving<Session>, place: Arc<Place>, addresses: Vec<ServerAddr>, options: O)
 where
     O: Fn() -> ConnectOptions,

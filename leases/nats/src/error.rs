@@ -42,7 +42,7 @@ pub enum Error {
         /// The message of the server.
         source: Arc<jetstream::Error>,
     },
-    /// The stream has a configuration with which leases would not be safe in it.
+    /// The stream is configured in such a way that leases in it would not be safe.
     Unsuitable {
         /// The setting that must be changed.
         setting: &'static str,

@@ -50,7 +50,7 @@
 //!
 //! | what may have happened | how the engine detects it |
 //! |---|---|
-//! | the stream was purged, or its leases were | the mark is missing |
+//! | the stream was purged, or all subjects of the namespace were | the mark is missing. (If only leases are purged by hand, and not the mark, the engine does not notice that they are forgotten.) |
 //! | the stream was deleted and created again | the mark is missing, or contains the creation time of another stream |
 //! | the stream was restored from an older copy, through the server or as files | the stream's sequences are smaller than those that a connected program has seen. Each connected program reads the stream's last sequence at least every second (a fifth of the timeout), by its pulse if not by a message of its own, and compares it with that of each message that it stores, with the next reading, and with each new connection |
 //! | a single server was restarted | the server's `server_id`, which each new connection reads, is not the one in the mark, if [restarts are not trusted](Options::trusts_restarts) |

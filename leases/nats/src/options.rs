@@ -21,7 +21,7 @@ use crate::{driver::drive, nats::Nats, session::Place, subjects::Subjects};
 ///     .stream("leases") // instead of "keylatch_lease"
 ///     .timeout(Duration::from_secs(2)) // of each operation, instead of 5 s
 ///     .fallback(Duration::from_secs(10)) // between two requests of a waiter that was not notified, instead of 5 s
-///     .quarantine(Duration::from_secs(600)) // no lease lasts longer, instead of 60 s
+///     .quarantine(Duration::from_secs(600)) // instead of 60 s, because leases last up to ten minutes
 ///     .sweeps(None); // another program sweeps
 /// ```
 #[derive(Clone, Debug)]
@@ -79,7 +79,7 @@ impl Options {
     keylatch_lease_remote::setters! { settings;
         /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. When it has
         /// passed, the operation fails. For an operation on all leases of an owner, and for a sweep, this limit applies
-        /// to each 128 leases of the namespace.
+        /// to each batch of 128 leases of the namespace.
         ///
         /// The calls of `Leases` send a request up to three times if it may have been carried out despite the timeout,
         /// so they may take three times as long.

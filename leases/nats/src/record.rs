@@ -68,8 +68,8 @@ fn nanos(time: Duration) -> Option<u64> {
 }
 
 impl Message {
-    /// Returns the message that says that the resource is free after the tenure with this token; zero if there was
-    /// none.
+    /// Returns the message that says that the resource is free after the tenure with this token, which is zero if there
+    /// was no tenure.
     pub(crate) fn free(token: u64) -> Self {
         Message {
             v: VERSION,

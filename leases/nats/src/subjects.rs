@@ -25,8 +25,8 @@ impl Subjects {
         format!("{}.lease.{}.*.*", self.stream, self.namespace)
     }
 
-    /// Returns the subject of the namespace's mark, which is chosen so that any request that deletes all leases also
-    /// deletes the mark.
+    /// Returns the subject of the namespace's mark, which is chosen so that a request that deletes all leases by the
+    /// prefix of their subjects also deletes the mark.
     pub(crate) fn mark(&self) -> String {
         format!("{}.lease.{}.mark", self.stream, self.namespace)
     }

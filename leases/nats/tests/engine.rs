@@ -68,7 +68,7 @@ engine_tests! { at_desk;
     dropping_the_last_clone_of_an_engine_closes_the_connection
 }
 
-/// The stream's messages of the desk's namespace.
+/// The messages of the desk's namespace in the stream.
 trait Stored {
     async fn messages(&self) -> usize;
     async fn last_sequence(&self) -> u64;

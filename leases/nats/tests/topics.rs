@@ -62,7 +62,7 @@ fn a_process_receives_messages_only_about_what_it_waits_for_or_holds() {
             let grant = here.try_acquire("other", jane, MINUTE).await.unwrap();
             here.release(&grant).await.unwrap();
         }
-        // The answers to this call, three at most, follow all messages.
+        // The answers to this call, three at most, would come after any messages about the other resource.
         assert!(leases.status("held").await.unwrap().is_some());
         let sent = server.sent(&name) - before;
         assert!(sent <= 3, "{sent} messages");

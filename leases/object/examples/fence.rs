@@ -65,7 +65,7 @@ pub(crate) fn content(token: u64, text: &str) -> String {
     format!("{token} {random:016x}\n{text}")
 }
 
-/// Returns the token and the text of a content.
+/// Returns the token and the text in an object's content.
 fn parts(content: &str) -> Option<(u64, &str)> {
     let (line, text) = content.split_once('\n')?;
     Some((line.split(' ').next()?.parse().ok()?, text))

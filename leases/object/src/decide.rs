@@ -503,7 +503,7 @@ mod tests {
 
     #[test]
     fn the_owner_resumes_its_tenure_and_no_process_of_it_is_cut_short() {
-        // The lease was written long before this process sees it, which it cannot know.
+        // The lease was written long before this process saw it, but the process cannot know that for certain.
         let object = seen(begun("jane", None, at(0)), at(60));
         let mut request = ask("jane", Want::Any, at(61));
         request.term = Some(Term { idle: Some(Duration::from_secs(5)), total: None });

@@ -232,7 +232,7 @@ impl Options {
     }
 }
 
-/// Runs until all clones of the engine have been dropped.
+/// Runs until all clones of the engine have been dropped, and the abandoned tenures have been released if possible.
 async fn run(driving: Driving<Session>, place: Arc<Place>) {
     drive(driving, |_| {
         let session = Session::new(Arc::clone(&place));

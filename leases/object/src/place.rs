@@ -238,7 +238,7 @@ impl Place {
                     Step::Write(record, answer) => {
                         let is_end = record.lease.is_none();
                         let written = self.write(resource, seen.as_ref(), record).await;
-                        // An earlier write was carried out, whatever became of this one.
+                        // If an earlier write was carried out, the outcome is unknown, whatever became of this one.
                         let written = written.map_err(|fail| match replaced {
                             Some(_) => Fail::Unknown(fail.into_cause()),
                             None => fail,
@@ -248,7 +248,7 @@ impl Place {
                                 self.table.wrote(resource, seen, self.now());
                                 return Ok(answer);
                             }
-                            // The tenure has ended by this write, whoever has the resource now.
+                            // This write has ended the tenure, whoever has the resource now.
                             Put::Replaced(_) if is_end => return Ok(answer),
                             Put::Replaced(now) => {
                                 replaced = Some(answer);

@@ -284,7 +284,7 @@ fn a_call_whose_tenure_has_ended_does_not_take_another_tenure_of_its_owner_for_i
         assert!(matches!(error, AcquireError::Busy { .. }), "{error:?}");
         let held = there.owned_by(&jane).await.unwrap().remove(0);
         there.renew(&held).await.unwrap();
-        // The call resumed a tenure that has ended, and then resumes the newer one.
+        // The tenure that the call has resumed ends, and the call then resumes the newer one.
         here.status("report").await.unwrap(); // so that the next write does not fail
         shim.plan(begun());
         let grant = here.try_acquire("report", &jane, MINUTE).await.unwrap();

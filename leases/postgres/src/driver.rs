@@ -18,7 +18,7 @@ use crate::{
     session::{Place, Session},
 };
 
-/// Runs until all clones of the engine have been dropped.
+/// Runs until all clones of the engine have been dropped, and the abandoned tenures have been released if possible.
 pub(crate) async fn drive<C, F, S, T>(driving: Driving<Session>, place: Arc<Place>, mut dial: C)
 where
     C: FnMut() -> F,

@@ -56,7 +56,8 @@ impl Postgres {
     /// Creates the table, its index, its functions and its triggers, if they are missing, by running [`SCHEMA`].
     /// Several programs may do so at the same time.
     ///
-    /// A new table grants nothing in its first minute, unless it is [opened](Postgres::init).
+    /// A new table grants nothing during the [quarantine](crate::Options::quarantine) that begins with its first use,
+    /// unless it is [opened](Postgres::init).
     ///
     /// The role needs the right to create in the first schema of its `search_path`. Programs that only use the table
     /// need less: `SELECT`, `INSERT`, `UPDATE` and `DELETE` on it.

@@ -938,7 +938,7 @@ fn an_engine_without_a_driver_is_stopped() {
     });
 }
 
-/// The engine needs no tokio runtime, and its calls may block.
+/// The engine needs no tokio runtime, and its calls can be made in their blocking form.
 #[test]
 fn the_engine_runs_on_another_runtime() {
     use tokio_util::compat::FuturesAsyncReadCompatExt;

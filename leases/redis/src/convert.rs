@@ -38,9 +38,9 @@ pub(crate) fn prefix(namespace: &str) -> String {
     let mut prefix = String::from("{keylatch:");
     for char in namespace.chars() {
         match char {
-            // A cluster hashes the text up to the first closing brace, which must therefore end the name. The other
-            // characters have a meaning in the pattern of an access control list, or end it. Because they are escaped,
-            // the prefix can be pasted into such a list as it is.
+            // A percent sign begins an escape. A cluster hashes the text up to the first closing brace, which must
+            // therefore end the name. The other characters have a meaning in the pattern of an access control list, or
+            // end it. Because they are escaped, the prefix can be pasted into such a list as it is.
             '%' | '}' | '*' | '?' | '[' | ']' | '\\' | '"' | '\'' => escape(&mut prefix, char),
             char if char.is_whitespace() || char.is_control() => escape(&mut prefix, char),
             _ => prefix.push(char),

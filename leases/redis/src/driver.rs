@@ -20,7 +20,7 @@ use crate::{
 /// could be overtaken by a later one.
 const BUFFER: usize = 1 << 20;
 
-/// Runs until all clones of the engine have been dropped.
+/// Runs until all clones of the engine have been dropped, and the abandoned tenures have been released if possible.
 pub(crate) async fn drive<C, F, D>(driving: Driving<Session>, place: Arc<Place>, mut dial: C)
 where
     C: FnMut(AsyncConnectionConfig) -> F,

@@ -22,7 +22,7 @@ use crate::{driver::drive, engine::Redis, session::Place};
 /// let options = Redis::in_namespace("shop")
 ///     .timeout(Duration::from_secs(2)) // of each operation, instead of 5 s
 ///     .fallback(Duration::from_secs(10)) // between two requests of a waiter that was not notified, instead of 5 s
-///     .quarantine(Duration::from_secs(600)) // no lease lasts longer, instead of 60 s
+///     .quarantine(Duration::from_secs(600)) // instead of 60 s, because leases last up to ten minutes
 ///     .sweeps(None); // another program sweeps
 /// ```
 #[derive(Clone, Debug)]

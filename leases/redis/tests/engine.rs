@@ -1035,7 +1035,7 @@ fn a_connection_that_ends_with_the_answer_that_opens_it_is_replaced() {
     });
 }
 
-/// The engine needs no tokio runtime, and its calls may block.
+/// The engine needs no tokio runtime, and its calls can be made in their blocking form.
 #[test]
 fn the_engine_runs_on_another_runtime() {
     use tokio_util::compat::FuturesAsyncReadCompatExt;

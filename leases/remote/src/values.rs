@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use keylatch_lease::Expiry;
 
-/// The number of microseconds, some 285 years, from which on a time counts as infinite. Smaller numbers are also exact
-/// as floats.
+/// A time of this many microseconds (some 285 years) or more counts as infinite. Smaller numbers are also exact as
+/// floats.
 const NEVER: u128 = 1 << 53;
 
 /// Converts a time into microseconds, rounded up; `None` for 285 years or more, which count as infinite.

@@ -77,8 +77,8 @@ impl Place {
     /// Opens the file, and creates the tables if they are missing. Only the first call may create the file itself.
     pub(crate) fn open(&self) -> Result<Connection, Error> {
         let until = Instant::now() + self.patience;
-        // Only the file is compared, and not its log: that may be another one than before, because the last connection
-        // that closes the file removes it.
+        // Only the file is compared, and not its log. The log may be a new one, because the last connection to close
+        // the file removes the log.
         if self.identity.get().is_some() && !self.is_same() {
             return Err(self.replaced());
         }

@@ -324,8 +324,8 @@ fn a_waiter_learns_that_the_file_was_taken_away() {
     }
 }
 
-/// A program that opens the file after its log was deleted makes another log, and the two programs do not see each
-/// other's leases.
+/// A program that opens the file after its log was deleted makes another log. This program and the one that still uses
+/// the deleted log do not see each other's leases.
 #[test]
 #[cfg(unix)]
 fn an_engine_whose_log_was_deleted_grants_nothing_any_more_by_whatever_path_it_came() {
@@ -631,7 +631,7 @@ fn a_guarded_transaction_keeps_its_tenure_until_it_ends() {
     let [jane, joe] = owners();
     let grant = leases.try_acquire("report", &jane, MINUTE).wait().unwrap();
     let mut connection = by_hand(&folder.file());
-    // A transaction of any kind has the lock from the guard on.
+    // A transaction of any kind has the lock once it is guarded.
     for behavior in [TransactionBehavior::Deferred, TransactionBehavior::Immediate] {
         let transaction = connection.transaction_with_behavior(behavior).unwrap();
         leases.engine().guard(&transaction, &grant).unwrap();

@@ -253,7 +253,7 @@ impl<K: Eq, V: Payload> Source<K, V> for OwnedKey<K> {
     }
 }
 
-/// An entry of which the caller has a unit, which it keeps, or whose shard it has locked.
+/// An entry whose shard the caller has locked, or of which it has a unit. It keeps that unit.
 impl<K, V: Payload> Source<K, V> for Live<'_, K, V> {
     #[inline]
     fn join(&mut self, core: &Core<K, V>, join: Join, access: Access) -> Joined<K, V> {
@@ -278,7 +278,8 @@ impl<K, V: Payload> Core<K, V> {
         source.join(self, Join::Claim, Access::Exclusive).claim()
     }
 
-    /// Returns a hold if that is possible at once, else a claim.
+    /// Returns a hold if that is possible at once, else a claim; always a claim if the access is
+    /// [limited](Self::limited).
     ///
     /// # Panics
     /// If the entry has [`MAX_UNITS`] units, or if a new entry is needed and the shard is full.

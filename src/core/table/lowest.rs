@@ -13,7 +13,7 @@ pub(super) struct Lowest<const SETS: usize> {
 /// A row: bits for each set.
 type Row<const SETS: usize> = [usize; SETS];
 
-/// The number of bits in a row.
+/// The number of bits that a row has for each set.
 const BITS: u32 = usize::BITS;
 
 /// The number of rows for which a list that shrinks keeps memory.

@@ -52,7 +52,7 @@ pub trait Payload: Sized {
     /// ages.
     fn kept(most: Option<usize>, weight: Option<u64>, capacity: usize, counts: bool, timed: bool) -> Self::Kept;
 
-    /// Makes the state of a table with `shards` shards, which should have at most `most` values. With `by_hand` the
+    /// Makes the state of a table that has `shards` shards and should have at most `most` values. With `by_hand` the
     /// shards do not evict values. `timed` tells whether values end or have ages.
     fn no_excess(shards: usize, most: Option<usize>, by_hand: bool, timed: bool) -> Self::Excess;
 
@@ -133,8 +133,8 @@ pub trait Payload: Sized {
         Self::marks(marks).is_some_and(Marks::is_stored)
     }
 
-    /// Sets whether there is a value. The caller has exclusive use of the entry. If `sole`, it established that under
-    /// the shard lock, and a plain store suffices.
+    /// Sets whether there is a value. The caller has exclusive use of the entry. With `sole` it has the shard lock, and
+    /// the value's claim is the entry's only unit, so a plain store suffices.
     #[inline(always)]
     fn set_present(marks: &Self::Marks, present: bool, sole: bool) {
         if let Some(marks) = Self::marks(marks) {

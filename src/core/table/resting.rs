@@ -79,9 +79,9 @@ impl<K, T> Resting<K, T> {
         self.is_allowed = size_of::<AtRest<K, T>>() <= Self::LARGEST && !core::mem::needs_drop::<T>();
     }
 
-    /// Counts a look at a value in an entry. Returns whether the value may come to rest, as at one look in
-    /// [`LOOKS_TO_REST`]. So a value that is often used with a hold moves rarely, and no look needs to be noted in a
-    /// slot.
+    /// Counts a look at a value in an entry. Returns whether the value may come to rest: only one look in every
+    /// [`LOOKS_TO_REST`] lets it. So a value that is often used with a hold moves rarely, and no look needs to be noted
+    /// in a slot.
     #[inline]
     pub(super) fn is_turn(&mut self) -> bool {
         self.looks += 1;

@@ -244,7 +244,7 @@ mod tests {
         #[test]
         fn every_operation_agrees_with_a_model_of_a_list(steps in prop::collection::vec((0..6u8, 0..40u32), 0..200)) {
             let mut sieve = Sieve::with_capacity(0);
-            // The list begins with the oldest slot. The hand is `None` at the beginning.
+            // The list begins with the oldest slot. If the hand is `None`, it is at that slot.
             let (mut list, mut hand) = (Vec::<u32>::new(), None::<u32>);
             let mut marks = [(false, 0_u8); 40];
             for (step, number) in steps {

@@ -680,7 +680,7 @@ impl<K, T> Core<K, Valued<T>> {
         old
     }
 
-    /// Returns the number of values that [`drain`](Self::drain) will return in its entries, whatever the time is.
+    /// Returns the number of values in the `entries` that [`drain`](Self::drain) will return, whatever the time is.
     pub(crate) fn undrained(&self) -> usize {
         self.shards().iter().map(|shard| shard.with(|shard| shard.kept.values)).sum()
     }

@@ -136,7 +136,7 @@ impl Standing {
 }
 
 impl Rules {
-    /// Returns the number of permits; 0 if there are no permits.
+    /// Returns the number of permits; 0 if the rules are not those of a semaphore.
     #[inline]
     pub(crate) fn limit(&self) -> usize {
         match self.counted {

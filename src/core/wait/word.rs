@@ -331,7 +331,7 @@ impl Word {
     pub(crate) const fn enqueue(self, want: Want, claims: usize, limit: usize) -> Result<Word, Refusal> {
         match self.enter(want, claims, limit) {
             Err(Refusal::Held) if !self.is_queued() => Ok(Word(self.0 | QUEUED)),
-            // There are waiters already: their queue decides.
+            // There is a queue already, even if it only keeps the key's own limit of permits: it decides.
             Err(_) => Err(Refusal::Queued),
             entered => entered,
         }

@@ -127,7 +127,7 @@ macro_rules! many {
             ///
             /// Free keys are acquired while the list is read, so the list's iterator must not wait for keys of this
             /// table. If a key is not free, the call first releases the keys that it has acquired, and then waits for
-            /// all of them in the table's order.
+            /// all keys of the list in the table's order.
             ///
             /// # Blocking
             /// Blocks like the blocking call for a single key.

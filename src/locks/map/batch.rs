@@ -509,8 +509,8 @@ impl<K> BatchConflict<K> {
         &self.key
     }
 
-    /// Returns the index of the first step whose condition did not hold, in the order in which the steps were added,
-    /// from 0.
+    /// Returns the index of the first step whose condition did not hold. Steps are counted from 0, in the order in
+    /// which they were added.
     ///
     /// # Examples
     /// See [`Batch::commit_blocking`].

@@ -60,7 +60,7 @@ impl Backups {
 fn main() {
     let backups = &Backups::default();
 
-    // All threads start at once, each with a different disk.
+    // All threads start at once, two of them with each disk.
     let start = &Barrier::new(8);
     let done: usize = thread::scope(|scope| {
         let back_up_all = |first: usize| {

@@ -50,7 +50,7 @@ where
     postgres
 }
 
-/// Makes the tables, and opens the namespace.
+/// Makes the table, and opens the namespace.
 pub(super) async fn init(server: &Server) -> Result<(), Failure> {
     let config = config(server)?;
     let client: Client = if has_tls(&config) {

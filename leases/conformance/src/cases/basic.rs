@@ -217,7 +217,7 @@ pub(super) async fn acquiring_again_resumes_the_tenure<F: Fixture>(trial: &Trial
     let again = there.try_acquire("form", &ann, shorter).await?;
     ensure!(trial, 4, again.token() == first.token(), "acquiring for less time changed the token");
     let after = there.status("form").await?.and_then(|status| status.remaining());
-    // The time that has passed in between is used up, but nearly all of the rest must be left.
+    // Some time has passed in between, but more than half of the earlier remaining time must still be left.
     let is_right = before.zip(after).is_some_and(|(before, after)| after > before / 2);
     ensure!(trial, 4, is_right, "acquiring again left {after:?} of {before:?}");
     Ok(())

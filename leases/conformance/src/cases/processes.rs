@@ -91,7 +91,7 @@ pub(super) async fn a_suspended_process_cannot_write_late<F: Fixture>(trial: &Tr
     trial.pass(ttl + ttl / 2).await?;
     let said = process.tell("check form", patience)?;
     if said.starts_with("lost") {
-        // This machine may have been too slow for the renewal. In that case the rest of the case would show nothing.
+        // This machine may have been too slow for the renewal. The rest of the case would then show nothing.
         return Err(Failure::new(format!("a process that renews its lease got {said:?}")));
     }
     fence.admit(&form, token(&process.tell("write form", patience)?)?)?;

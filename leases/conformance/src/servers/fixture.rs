@@ -23,8 +23,8 @@ const ADDRESS: &str = "LEASE_SERVER";
 /// test.
 const WORKER: &str = "is_a_worker";
 
-/// The quarantine: short, but longer than any lease that expires in a case. Those of case 29 last up to twice as long
-/// as *T*.
+/// The quarantine: short, but no shorter than what any lease that expires in a case has left when it is granted or
+/// renewed. In case 29 that is up to twice *T*.
 const QUARANTINE: Duration = Duration::from_secs(5);
 
 /// The [`Fixture`] of an engine on a private server.

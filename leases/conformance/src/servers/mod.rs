@@ -303,7 +303,7 @@ pub fn namespace() -> String {
 /// Runs a test on a tokio runtime of its own.
 ///
 /// # Panics
-/// If it takes longer than a minute.
+/// If the test panics, or takes longer than a minute.
 ///
 /// # Examples
 /// ```

@@ -24,7 +24,7 @@ use crate::client::{
 
 type Token = MetadataValue<Ascii>;
 
-/// The size limit of an answer, large enough for the list of all leases of an owner with very many.
+/// The size limit of an answer, large enough to list all leases of an owner that has very many.
 const LARGEST: usize = 256 << 20;
 
 /// A client of etcd.

@@ -6,7 +6,8 @@ use tonic::{Code, Status};
 ///
 /// If there is a [code](ClientError::code), etcd answered with an error: in most cases it has refused the call, but
 /// with code 14, for example after a timeout of its own, it may have carried out the request. Without a code, the
-/// connection failed, or could not be made, and the request may have been carried out.
+/// options were wrong, etcd refused a watch or violated the protocol, or the connection failed or could not be made;
+/// the request may have been carried out.
 #[derive(Debug)]
 pub struct ClientError(Kind);
 

@@ -22,7 +22,7 @@ impl Failure {
         Self { status: StatusCode::CONFLICT, error: error.into() }
     }
 
-    /// Returns the failure of a request that the pages do not send.
+    /// Returns the failure of an invalid request, such as one with an overlong name.
     pub(crate) fn bad_request(error: impl fmt::Display) -> Self {
         Self { status: StatusCode::BAD_REQUEST, error: error.to_string() }
     }

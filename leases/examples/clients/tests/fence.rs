@@ -30,7 +30,7 @@ fn a_write_with_an_old_token_is_refused() {
     });
 }
 
-/// Each module is a block of the page, without its first lines.
+/// Each module, without its first lines, is a block of the page.
 #[test]
 fn the_page_has_the_code_of_this_package() {
     let code = [

@@ -1,6 +1,6 @@
 //! The calls that an engine in this process answers at once.
 //!
-//! The most common calls take this path when there are no waiters and watches: they call the engine without a future
+//! The most common calls take this path when there are no waiters or watches: they call the engine without a future
 //! around the call. They return `None` if they cannot take this path, or if the engine has refused or failed. In that
 //! case nothing has been done, apart from steps that may be repeated, and the caller takes the general path.
 

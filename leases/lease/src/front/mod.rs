@@ -6,7 +6,7 @@
 //! So no call sees a resource that is free and has waiters, except while a waiter's policy is being asked. If the
 //! engine is on a server, the call wakes the first in line, which asks the engine.
 //!
-//! A resource without waiters and watchers has no place on the wait list, and calls for it ask the engine without
+//! A resource without waiters or watchers has no place on the wait list, and calls for it ask the engine without
 //! taking the list's lock. No waiter is missed: it registers before it asks the engine, and a call that frees a
 //! resource looks for waiters after it has freed it. So one of the two sees the other.
 //!
@@ -161,7 +161,7 @@ pub(crate) struct Request {
 /// The outcome of a request.
 pub(crate) enum Asked {
     Granted(GrantInfo),
-    /// An owner has the lease.
+    /// An owner has the lease; or the resource is free, and a waiting request of this owner goes first.
     Busy {
         owner: Owner,
         remaining: Option<Duration>,

@@ -152,7 +152,7 @@ pub fn owned(table: &Table, owner: &Owner) -> Vec<String> {
     keys
 }
 
-/// Acquires a free resource at once.
+/// Acquires at once a resource that no other owner has.
 #[track_caller]
 pub fn take(table: &Table, resource: impl Into<Resource>, owner: &Owner, expiry: impl Into<Expiry>) -> Grant {
     table.try_acquire_now(resource, owner, expiry).expect("it should be free")

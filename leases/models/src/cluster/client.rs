@@ -125,7 +125,8 @@ impl Client {
         self.leftovers.dedup();
     }
 
-    /// Keeps an etcd lease that nothing uses, and returns whether it is kept.
+    /// Keeps an etcd lease that nothing uses, if there is a connection and the lease can be used again. Returns whether
+    /// it is kept.
     pub(super) fn keep(&mut self, lease: u8, restarted: u64) -> bool {
         match &mut self.session {
             Some(session) if is_young(self.clock, restarted) => {

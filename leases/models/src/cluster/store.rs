@@ -136,7 +136,7 @@ impl Store {
                 done(self)
             }
             Request::KeepAlive { lease } => {
-                // The answer comes only after an etcd lease that has ended was removed.
+                // If the etcd lease has ended, the answer comes only after it was removed.
                 if self.end(lease) <= now.clock && !(now.has(Fault::KeepAliveRevives) && self.has(lease)) {
                     self.remove(lease);
                     return Answer::NoLease;

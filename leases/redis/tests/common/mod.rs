@@ -146,7 +146,7 @@ impl TestServer for Server {
     }
 }
 
-/// Returns a key of the namespace, whose name must need no escaping.
+/// Returns a key of a namespace whose own name needs no escaping.
 fn key(namespace: &str, name: &str) -> String {
     format!("{{keylatch:{namespace}}}:{name}")
 }

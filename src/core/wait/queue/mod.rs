@@ -478,7 +478,7 @@ impl Queues {
         self.earlier(line.asleep[FIRST], line.fresh)
     }
 
-    /// Returns the waiter whose turn comes first of two, either of which may be absent.
+    /// Returns the one of two waiters whose turn comes first. Either of them may be absent.
     #[inline]
     fn earlier(&self, left: u32, right: u32) -> u32 {
         match (left, right) {
@@ -595,10 +595,10 @@ impl Queues {
             _ => (Holds::NONE, queue.lines[WRITERS].len > 0 || upgrade != NONE),
         };
         let keeps_out = writers || !beside.with(access).allow(self.nodes[head].want(), rules.limit());
-        // A second waiter that the newcomer would pass, and that would count the bypass, too. If an upgrade is waiting,
-        // it is the first waiter behind the upgrade. If the head was woken and is idle, it is the next sleeping writer,
-        // which the newcomer would keep out as a reader; or the next request for permits, if the present holds keep it
-        // out.
+        // A second waiter that the newcomer would pass, and that would count the bypass, too. Behind a waiting upgrade,
+        // this is the first waiter. Behind a head that was woken and is idle, this is the next sleeping writer, which
+        // the newcomer would keep out as a reader; or the next request for permits, if the present holds keep that
+        // request out.
         let second = match access {
             _ if upgrade != NONE => self.first(queue),
             _ if !self.nodes[head].standing.is_idle() => NONE,

@@ -34,7 +34,7 @@ impl Queues {
         }
         let first = self.earlier(self.earlier(heads[WRITERS], heads[READERS]), heads[UPGRADABLE]);
         if heads[UPGRADE] != NONE || first == heads[WRITERS] {
-            // Either this waiter is woken or the next one, and there may be one hand-off.
+            // Either the waiter at the head is woken or the next one, and there may be one hand-off.
             return next + usize::from(first != NONE && holds.fits(Access::Upgradable, 0));
         }
         let handed = usize::from(hand_offs[FIRST] != NONE);
