@@ -188,9 +188,10 @@ fn guards_are_in_the_order_of_first_mention() {
         let order: Vec<u64> = list.iter().copied().filter(|&key| seen.insert(key)).collect();
         let (mutexes, pages) = (KeyedMutex::<u64>::builder().shards(2).build(), KeyedRwLock::<u64>::new());
         let hosts = KeyedSemaphore::<u64>::new(1 + round % 3);
-        // Existing entries, in a random order.
-        let handles: Vec<_> = (0..random.next(20)).map(|key| (mutexes.handle(&key), hosts.handle(&key))).collect();
-        let others: Vec<_> = (0..random.next(20)).map(|key| pages.try_read(&key)).collect();
+        // Existing entries, made in a random order.
+        let mut some = || (0..random.next(20)).map(|_| random.next(20)).collect::<Vec<_>>();
+        let handles: Vec<_> = some().iter().map(|key| (mutexes.handle(key), hosts.handle(key))).collect();
+        let others: Vec<_> = some().iter().map(|key| pages.try_read(key)).collect();
         for _ in 0..2 {
             assert_eq!(keys(mutexes.try_lock_many(&list).unwrap().iter().map(|guard| guard.key())), order);
             assert_eq!(keys(mutexes.lock_many_blocking(&list).iter().map(|guard| guard.key())), order);

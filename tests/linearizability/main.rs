@@ -137,7 +137,7 @@ fn walks(kind: Kind, keys: u64) {
         calls += records.len();
         spec::check(rules, records);
     }
-    println!("{kind:?}: {} histories, {calls} operations, {overlapping} pairs at the same time; {met:?}", histories());
+    println!("{kind:?}: at least {} histories, {calls} operations, {overlapping} pairs at the same time; {met:?}", histories());
     let both = |[no, yes]: [usize; 2]| no > 0 && yes > 0;
     assert!(both(met.tries) && both(met.polls) && met.cancels > 0, "{met:?}");
     assert!(kind != Kind::RwLock || both(met.upgrades) && met.changes > 0, "{met:?}");
@@ -367,7 +367,7 @@ fn calls(kind: Kind) {
         operations += records.len();
         spec::check(rules, records);
     }
-    println!("{kind:?}: {} histories, {operations} operations, {overlapping} pairs at the same time", histories());
+    println!("{kind:?}: at least {} histories, {operations} operations, {overlapping} pairs at the same time", histories());
     assert!(overlapping > 0, "nothing happened at the same time");
 }
 
@@ -443,7 +443,7 @@ fn tasks_and_threads_are_linearizable() {
         assert_eq!(table.len(), 0, "an entry remained");
         spec::check(rules, records);
     }
-    println!("{} histories, {} polls by tasks", histories() / 2, polls.load(Relaxed));
+    println!("at least {} histories, {} polls by tasks", histories() / 2, polls.load(Relaxed));
 }
 
 /// Lets threads change a map. The values they see must be those of some sequential order.
@@ -484,7 +484,7 @@ fn maps(most: Option<usize>) {
         overlapping += records.iter().map(|a| records.iter().filter(|b| overlap(a, b)).count()).sum::<usize>();
         map::check(most.is_some(), records);
     }
-    println!("{} histories, {calls} calls, {overlapping} pairs at the same time", histories());
+    println!("at least {} histories, {calls} calls, {overlapping} pairs at the same time", histories());
     assert!(overlapping > 0, "nothing happened at the same time");
 }
 
