@@ -108,7 +108,7 @@ fn main() {
         scope.spawn(|| monitor(permits, [a, b, c, hanging]));
         let stuck = crawl(hanging).collect();
         let others = [a, b, c].into_iter().flat_map(crawl).collect();
-        // The other hosts must be crawled to the end although this host hangs. They need far less time than this.
+        // The other hosts must be crawled to the end although one hangs. That takes far less than a minute.
         let too_late = async {
             Timer::after(Duration::from_secs(60)).await;
             panic!("one hanging host has blocked the others");

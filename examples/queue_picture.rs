@@ -21,8 +21,8 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use keylatch::{Fairness, KeyedRwLock};
 
-/// A task: it requests the key at step `asks_at`, holds it for `holds_for` steps, and requests it again at once, for
-/// this many rounds.
+/// A task: it requests the key at step `asks_at`, holds it for `holds_for` steps, and requests it again at once, until
+/// it has held the key `rounds` times.
 struct Task {
     name: &'static str,
     writes: bool,

@@ -99,7 +99,7 @@ impl Cache {
         Ok(version)
     }
 
-    /// Replaces a key's value by the next version, and returns that.
+    /// Replaces a key's value with that of the next version, and returns this version.
     fn write(&self, key: u64) -> io::Result<u64> {
         let mut entry = self.values.write_blocking(&key);
         let old = if let Some(value) = entry.value() { value.version() } else { self.load(key)?.version() };

@@ -56,7 +56,7 @@ const FORMATS: [(&str, Encode); 3] = [
 
 type Encode = fn(&DynamicImage, &mut Checksummed) -> ImageResult<()>;
 
-/// The number of the most popular variants that are rendered in advance.
+/// How many of the most popular variants are rendered in advance.
 const WARM_UP: usize = 24;
 
 /// The share of requests with a time limit for the lock, and the share that is cancelled if the answer takes too

@@ -203,8 +203,8 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// Calls `f` whenever a request begins to wait, and when its wait ends. Use it to count, log or trace contention.
     ///
     /// A request that finds its key free is not reported and does no extra work. A request that fails at once, or
-    /// acquires the key while its thread still spins, is not reported either: a wait begins when the request joins the
-    /// key's queue, and from then on [`Status`](crate::Status) counts it as a waiter. It ends when the request takes
+    /// acquires the key while its thread spins before queueing, is not reported either: a wait begins when the request
+    /// joins the key's queue, and then [`Status`](crate::Status) counts it as a waiter. It ends when the request takes
     /// its key (for a task, when it is polled again) or gives up. Each wait has both events, with the same
     /// [`id`](WaitEvent::id), unless its future is leaked. A call for several keys has a separate wait for each key
     /// that it waits for, one after another. An upgrade that waits is reported as a wait for its own key.

@@ -16,8 +16,8 @@ const HELD: &str = "a guard has its hold until it is dropped";
 /// an `Arc` for a `'static` guard. `M` is the [mode](crate::mode). Use the aliases, such as
 /// [`MutexGuard`](crate::MutexGuard).
 ///
-/// A guard is `Send` and `Sync` if the key is. It may be dropped in a thread or task other than the one that acquired
-/// it. A drop during a panic releases the key, too: there is no poisoning.
+/// A guard is `Send` and `Sync` if the key is (in a map, the key and the value). It may be dropped in a thread or task
+/// other than the one that acquired it. A drop during a panic releases the key, too: there is no poisoning.
 ///
 /// # Lints that find mistakes
 /// `let _ = locks.lock_blocking("a");` releases the key at once, because `_` does not bind the guard (`let _guard = …`

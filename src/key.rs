@@ -360,7 +360,7 @@ macro_rules! written_over {
     };
 }
 
-/// The methods for keys of fixed length, or with shared owners: an old key is replaced.
+/// The methods for keys of fixed length, or with shared ownership: an old key is replaced.
 macro_rules! replaced {
     ($K:ty) => {
         #[inline]

@@ -184,7 +184,7 @@ enum Act {
     /// The holder, a writer, downgrades to an upgradable reader beside the admitted readers, and upgrades again when
     /// they have left.
     Upgrade,
-    /// The holder, a writer, and then each waiting writer leaves after another reader has arrived.
+    /// The holder, which is a writer, leaves, and then the waiting writers, each after another reader has arrived.
     ReleaseToLateReaders,
     /// An upgradable reader requests an upgrade and gives up, once for each waiter.
     UpgradeGivenUp,

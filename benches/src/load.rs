@@ -388,9 +388,9 @@ impl Runtime {
 
 /// Returns the nanoseconds of an operation that one thread repeats; `work` repeats it the given number of times.
 ///
-/// The length is given as a time and not as a number of operations. Threads that contend may be a hundred times slower
-/// than a single one: the first thread would finish a number of operations that suits contending threads before the
-/// last thread has started.
+/// As in [`together`], the length of the measurement is a time and not a number of operations. Threads that contend may
+/// be a hundred times slower than a single one: the first thread would finish a number of operations that suits
+/// contending threads before the last thread has started.
 pub fn timed(span: Duration, mut work: impl FnMut(u64)) -> f64 {
     const BATCH: u64 = 1_000;
     let start = Instant::now();
@@ -407,7 +407,7 @@ pub fn timed(span: Duration, mut work: impl FnMut(u64)) -> f64 {
 
 /// The results of threads that worked at the same time.
 pub struct Shares<T> {
-    /// The nanoseconds of an operation, of all threads together.
+    /// The nanoseconds of the run, divided by the number of operations of all threads.
     pub nanos: f64,
     /// The ratio of the busiest thread's operations to those of the least busy.
     pub most_to_least: f64,
@@ -548,10 +548,10 @@ pub fn cores() -> f64 {
     2.0 * 5e-3 / start.elapsed().as_secs_f64()
 }
 
-/// Returns the median nanoseconds from when a thread wakes another one until it is woken by that one, each on its own
-/// core.
+/// Returns the median nanoseconds of a round trip: a thread wakes another one, which runs on another core, and is woken
+/// by it in turn.
 pub fn round_trips(span: Duration) -> f64 {
-    // The number of times the ball was played: by one thread at odd numbers, by the other at even ones.
+    // The number of wake-ups so far. One thread makes those with odd numbers, the other those with even numbers.
     let plays = &AtomicU64::new(0);
     let await_play = move |number| {
         while plays.load(Ordering::Acquire) < number {

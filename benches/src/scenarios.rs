@@ -24,7 +24,7 @@ pub const SUBJECT: &str = "keylatch";
 
 const RECYCLING: &str = "keylatch recycle_keys";
 
-/// The keyed locks of other crates. The best of them in a scenario is the one to beat.
+/// Keyed locks of other crates, and two written by hand. The best of them in a scenario is the one to beat.
 pub const PEERS: [&str; 6] = ["lockmap", "keyed-lock", "lockable", "key-lock", "dashmap + tokio", "std map"];
 
 /// All candidates, in the order of the tables: keylatch in its forms, the peers, and the references.
@@ -558,8 +558,8 @@ fn visitors(table: Arc<dyn Table<u64>>, tasks: usize, keys: &Arc<[u64]>, visit: 
 /// A million keys, each once.
 static MILLION: LazyLock<Arc<[u64]>> = LazyLock::new(|| shuffled(0..1_000_000));
 
-/// String keys, few enough for the processor's nearest caches, so that the memory that a candidate uses itself decides
-/// how fast it is.
+/// String keys, few enough to fit in the processor's nearest caches, so that the memory that a candidate itself uses
+/// determines its speed.
 static STRINGS: LazyLock<Arc<[String]>> = LazyLock::new(|| {
     (0..1_024).map(|n| format!("tenant-{:06}/customer-{:06}/invoice-{:02}", n % 7, n, n % 100)).collect()
 });

@@ -409,8 +409,8 @@ fn a_request_with_a_priority_comes_before_a_waiter_during_a_release() {
     }
 }
 
-/// The holder releases while the limit of the first waiter is reached: either that waiter acquires the key, or the one
-/// behind it does.
+/// The holder releases while the limit of the first waiter is reached: whether or not that waiter acquires the key, the
+/// one behind it does.
 #[test]
 fn a_limit_reached_during_a_hand_off_loses_nothing() {
     for fairness in [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging] {

@@ -86,7 +86,7 @@ impl<P: TablePtr, M: Mode> Wanted<P, M> {
     }
 }
 
-/// The keys that were acquired in the order in which they were named, and the first that could not be.
+/// The keys that were acquired, in the order in which they were named, and the first that could not be acquired.
 type Entered<P, M> = (Guards<P, M>, (ClaimOf<P>, M));
 
 /// Acquires free keys in the order in which they are named. The order does not matter, because this never waits.

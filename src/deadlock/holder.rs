@@ -182,7 +182,7 @@ impl Origin {
     }
 }
 
-/// A moment in time. Empty on targets without a clock.
+/// A moment in time. Empty without `std` and on WebAssembly, where there is no clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     #[cfg(all(feature = "std", not(target_family = "wasm")))]

@@ -2,8 +2,8 @@
 //!
 //! The registry is behind the lock of its detector, under which no user code runs. A record is made when a tracked
 //! request acquires its hold, or begins to wait, and is removed before the hold is released. So a hold whose record is
-//! about to be made looks like that of an untracked holder, which will leave, and causes no report. The hold is
-//! examined again when its record is made.
+//! about to be made looks like that of an untracked holder, which is assumed to leave: it causes no report until it is
+//! examined again, when its record is made.
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -265,9 +265,9 @@ impl Registry {
             indexed.remove();
         }
         let Registry { entries, hasher, .. } = self;
-        // Shrinks after a burst. That moves entries for at most an eighth of the buckets, and at least three quarters
-        // as many removals have taken place since the last time. The condition looks at the buckets, because removed
-        // entries lower the capacity without freeing memory.
+        // Shrinks after a burst. That moves fewer entries than an eighth of the buckets, and since the last time there
+        // have been at least three removals for every four entries that are moved. The condition looks at the buckets,
+        // because removed entries lower the capacity without freeing memory.
         if entries.num_buckets() > BUCKETS_KEPT && entries.len() < entries.num_buckets() / 8 {
             entries.shrink_to(2 * entries.len(), |indexed| hasher.hash_one(indexed.entry));
         }

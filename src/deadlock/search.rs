@@ -582,7 +582,7 @@ enum Kind {
     Upgradable,
     /// Waits for all holders.
     Excludes,
-    /// Waits for all holders, except for its own upgradable hold.
+    /// Waits for all holds, except for its own upgradable one.
     Upgrade,
 }
 

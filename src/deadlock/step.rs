@@ -26,7 +26,7 @@ pub trait Request {
 
     fn identity(&self) -> Identity;
 
-    /// Returns the key's `Debug` output, which runs user code, and the type of the table.
+    /// Returns the key's `Debug` output, and the type of the table. Runs user code.
     fn describe(&self) -> (String, &'static str);
 
     /// Returns the record of the hold that an upgrade continues; `None` for a request for a hold.
@@ -81,7 +81,7 @@ impl Record {
         waiter: Waiter<'_>,
         origin: Option<&Origin>,
     ) -> Step<R::Got> {
-        // User code runs before the lock is taken, and its results are dropped after it is released.
+        // User code runs before the lock is taken, and its results are dropped after the lock is released.
         let shared = &self.member.shared;
         let (mut note, table) = if self.is_some() { (None, "") } else { self.describe(request, origin) };
         let mut waker = Some(waiter.waker.clone());

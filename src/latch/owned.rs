@@ -63,7 +63,7 @@ impl<M: Mode> LatchGuardArc<M> {
         LatchGuardArc { latch: Some(latch), mode }
     }
 
-    /// Takes the latch out, and the hold with it. The caller must make another guard or an upgrade of the hold.
+    /// Takes the latch out, and the hold with it. The caller must make another guard, or an upgrade, for the hold.
     fn take(mut self) -> Arc<Latch> {
         self.latch.take().expect(HELD)
     }

@@ -319,7 +319,7 @@ forms! {
     KeyedSemaphore [], Permit, handles [K, S, P: TablePtr<Table = KeyedSemaphore<K, S>, Key = K>],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedSemaphore::<String>::new(1)", excludes = "try_acquire",
-    /// A permit of a key of a [`KeyedSemaphore`]
+    /// One or more permits of a key of a [`KeyedSemaphore`]
     guards PermitGuard, PermitGuardArc, futures AcquirePermit, AcquirePermitArc,
     /// Acquires one permit of a key
     async acquire, blocking acquire_blocking,

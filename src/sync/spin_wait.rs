@@ -52,7 +52,7 @@ pub(crate) fn watch(mut has_happened: impl FnMut() -> bool) -> bool {
     }) || has_happened()
 }
 
-/// Pauses for `ticks` ticks of about 100 nanoseconds, independent of the length of the machine's pause instruction.
+/// Pauses for `ticks` ticks of about 100 nanoseconds, however long the machine's pause instruction takes.
 fn pause(ticks: u32) {
     for _ in 0..ticks * *hints_per_tick() {
         hint();

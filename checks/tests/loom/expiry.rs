@@ -21,7 +21,7 @@ impl Clock for Time {
 }
 
 impl Time {
-    /// Lets the time of every value run out.
+    /// Lets ten seconds pass: in the models of this file, the time of every value runs out.
     pub(super) fn pass(&self) {
         self.0.fetch_add(10, SeqCst);
     }

@@ -114,7 +114,7 @@ fn a_value_at_rest_is_written_over_and_removed_beside_a_reader() {
     }
 }
 
-/// A call stores or removes the value at rest, while another changes it through a guard.
+/// A call stores or removes the value at rest, while another changes it: through a guard, by `update` or by `compute`.
 #[test]
 fn an_insert_and_a_remove_at_rest_beside_a_change() {
     for removes in [false, true] {

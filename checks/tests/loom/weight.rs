@@ -80,7 +80,7 @@ fn two_values_are_stored_at_once_where_there_is_room_for_one() {
     }
 }
 
-/// A value gets a weight, or another one, while another value is stored, read or removed.
+/// A value gets a weight, or another one, while another value is stored, or while a call reads or removes this one.
 #[test]
 fn a_value_grows_beside_another_call() {
     for (before, call) in [(0, 0), (2, 0), (5, 1), (0, 1), (2, 2), (5, 2)] {

@@ -538,7 +538,7 @@ impl<F> Impatient<F> {
     }
 }
 
-/// Returns a future that polls `future` at most `polls` times. Its output is then `None`.
+/// Returns a future that polls `future` at most `polls` times. If `future` is not ready by then, the output is `None`.
 pub fn impatient<F: Future + Unpin>(polls: u64, future: F) -> Impatient<F> {
     Impatient { future, polls }
 }

@@ -102,7 +102,7 @@ async fn use_map(map: &Map, time: &Time, alive: &Arc<AtomicU64>) {
     }
 }
 
-/// No value is lost, kept or dropped twice, no key stays locked, and nothing is left when the time has passed.
+/// No value is dropped too early, twice or never, no key stays locked, and nothing is left when the time has passed.
 #[test]
 fn values_end_while_tasks_use_them() {
     explore(|| {

@@ -163,8 +163,8 @@ fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// Runs four tasks and two threads that all do `steps`. Two of the tasks are aborted, each after fewer than `turns`
-/// turns.
+/// Runs four tasks and two threads that all do `steps`. Two of the tasks are aborted, one after the other, each after a
+/// wait of fewer than `turns` turns.
 fn run_tasks_and_threads<F: Future<Output = ()> + Send + 'static>(steps: impl Fn() -> F, turns: u64) {
     let tasks: Vec<_> = (0..4).map(|_| spawn(steps())).collect();
     let threads = [steps(), steps()].map(|steps| thread::spawn(move || block_on(steps)));

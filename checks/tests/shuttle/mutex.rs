@@ -138,7 +138,7 @@ fn everything_at_once() {
     explore(everything);
 }
 
-/// Lets a request wait at the head while others come and go. Returns the number of requests that passed it.
+/// Lets a request wait at the head while others come and go. Returns the largest number that passed one at the head.
 fn passes(fairness: Fairness) -> usize {
     let world = World::new(fairness);
     let World { locks, book, .. } = &*world;
@@ -276,7 +276,7 @@ fn slots_are_allocated_and_freed_in_groups() {
     });
 }
 
-/// Many callers create, find and retire the entries of the same few keys, with no waiters.
+/// Three threads create, find and retire the entries of the same two keys, with no waiters.
 #[test]
 fn entries_are_created_and_retired_once() {
     explore(|| {

@@ -69,7 +69,7 @@ async fn write(map: &Map, source: &Source) {
     }
 }
 
-/// A change or a removal is never undone by a refresh that began before it. When all refreshes have ended or were
+/// A change or a removal is never undone by a refresh that began before it. When all refreshes have ended or been
 /// dropped, the next caller refreshes.
 #[test]
 fn values_are_refreshed_while_a_writer_changes_them() {

@@ -202,8 +202,8 @@ fn newcomers(world: &Arc<World>) -> [thread::JoinHandle<()>; 3] {
     ]
 }
 
-/// Lets a request wait at the head while a reader leaves and others come and go. Returns the number of requests that
-/// passed it.
+/// Lets a request wait at the head while a reader leaves and others come and go. Returns the largest number of requests
+/// that passed one at the head.
 fn passes<F, G, R>(world: &Arc<World>, mut head: Asked<F, G, R>, reader: impl Sized) -> usize
 where
     F: Future + Send + 'static,

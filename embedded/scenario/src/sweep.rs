@@ -296,7 +296,7 @@ fn keep(world: &'static World) -> bool {
     true
 }
 
-/// The place of a future that the interrupt handler can drop. The code that uses the future takes it out for that time.
+/// The place of a future that the interrupt handler can drop. Code that uses the future takes it out while it does so.
 type Waiter = Pin<&'static mut Option<Lock<'static, u8>>>;
 static WAITER: Mutex<RefCell<Option<Waiter>>> = Mutex::new(RefCell::new(None));
 

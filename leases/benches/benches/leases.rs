@@ -1,7 +1,8 @@
 //! The cost of leases in memory.
 //!
 //! `cargo bench --bench leases` takes two minutes; `-- storm` runs the cases whose names contain `storm`. The times
-//! that are compared are those that a thread has spent on a core; a ratio is the median of the ratios of all rounds.
+//! that are compared, except in storms and hand-offs, are those that a thread has spent on a core; a ratio is the
+//! median of the ratios of all rounds.
 //! With `-- --check` the bench fails if a goal is missed by more than a tolerance. `cargo test` runs every case once,
 //! quickly, and checks no goal.
 

@@ -11,8 +11,8 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// [`keylatch_benches::heap::Counted`], which counts bytes for [`Growth`], with a count of requests for
-/// [`allocations`].
+/// Like [`keylatch_benches::heap::Counted`], which counts bytes for [`Growth`]. This also counts requests, for the
+/// function [`allocations`].
 pub struct Counted;
 
 /// Returns the number of allocations and reallocations that this thread makes while it runs `work`.

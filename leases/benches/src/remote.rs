@@ -59,7 +59,7 @@ impl<E: Engine + 'static> Lease<E> {
     }
 
     /// # Panics
-    /// If the engine fails, or there is no grant.
+    /// If the engine fails, there is no grant, or the lease has ended.
     pub async fn leave(&self, grant: Option<Grant>) {
         self.0.release(&grant.expect("a lease has a grant")).await.expect("the lease has not expired");
     }

@@ -233,7 +233,7 @@ fn is_orphaned() -> bool {
 impl Group {
     /// If the command died of the terminal's interrupt, ends this process by the interrupt, too. If the group of this
     /// process did not receive it, because it had given the terminal away, sends it to the group first. So a shell's
-    /// loop around them ends.
+    /// loop that runs this program ends.
     pub(crate) fn pass_on_interrupt(&self, outcome: Outcome, was_told: bool) {
         if !outcome.is_interrupted || getpid().is_init() {
             return;

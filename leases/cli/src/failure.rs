@@ -9,7 +9,7 @@ pub(crate) const USAGE: u8 = 64;
 pub(crate) const UNAVAILABLE: u8 = 69;
 pub(crate) const OS_ERROR: u8 = 71;
 pub(crate) const BUSY: u8 = 75;
-/// The lease was lost while the command ran.
+/// The lease was lost before the command ended, perhaps before it began.
 pub(crate) const LOST: u8 = 76;
 
 /// A message, and the exit code.

@@ -41,7 +41,7 @@ const ASKED: &str = "asked";
 const DONE: &str = "done";
 const NEVER: &str = "never";
 
-/// The longest pause between two looks at the clock.
+/// The longest pause between two looks at the clock, unless the command may run for ever.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// Returns the part of the grace that is left for SIGKILL.

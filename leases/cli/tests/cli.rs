@@ -384,7 +384,7 @@ fn a_leader_that_waits_again_can_be_ended() {
     let running = desk.start(&["lead", "--quiet", "scheduler", "--", "sh", "-c", &script("sleep 600")]);
     let mut next = desk.command(&["run", "--owner", "ann", "scheduler", "--", "sleep", "600"]);
     let next = Running(Some(next.stderr(Stdio::piped()).spawn().unwrap()));
-    // Either of them may be the next one. A leader that leads again loses its lease again.
+    // Either of them may get the lease next. A leader that leads again loses its lease again.
     until("ann has it", || {
         let holder = text(&desk.run(&["who", "scheduler", "--json"]).stdout);
         let is_ann = holder.contains("\"owner\":\"ann\"");
@@ -446,7 +446,7 @@ fn a_watch_tells_each_change() {
     assert_eq!(lines.next().unwrap().unwrap(), "free");
 }
 
-/// A script that starts a process in a session of its own, whose number is in the file `stray`.
+/// A script that starts a process in a session of its own, and waits until the file `stray` has the process's number.
 const WITH_STRAY: &str =
     "setsid sh -c 'trap \"\" HUP; echo $$ > stray; exec sleep 600' & until [ -s stray ]; do sleep 0.01; done; ";
 
@@ -525,7 +525,7 @@ fn a_guard_that_is_stopped_holds_nothing_up() {
 
 // --- At a terminal --------------------------------------------------------------------------------------------------
 
-/// Runs a shell's command on a pseudo-terminal, types this, and returns what is on the screen; `None` if the program
+/// Runs a shell command on a pseudo-terminal, types `typed`, and returns what is on the screen; `None` if the program
 /// that makes terminals is missing.
 fn at_terminal(desk: &Desk, command: &str, typed: &str) -> Option<String> {
     let mut terminal = Command::new("script");

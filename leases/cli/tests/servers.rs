@@ -20,7 +20,7 @@ const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
 
 const PASSWORD: &str = "s3cret/ and @ more";
 
-/// A folder with certificates of its own authority, which is removed when it is dropped.
+/// A folder with certificates of its own authority. The folder is removed when this is dropped.
 struct Certificates(Desk);
 
 impl Certificates {

@@ -363,7 +363,7 @@ const PLACES: usize = 200_000;
 /// fastest with the histories of a random load, and 10 with those of the tests.
 const WORTH: usize = 8;
 
-/// Checks that the history is one of leases; otherwise returns what is wrong with it.
+/// Checks that leases can have this history; otherwise returns what is wrong with it.
 pub(crate) fn check(events: &[Event], clocks: Clocks) -> Result<(), String> {
     let resources: BTreeSet<_> = events.iter().filter_map(Event::resource).collect();
     for resource in resources {
@@ -445,7 +445,7 @@ impl Done {
 /// and token of the tenure.
 type Shared = (Done, Option<(Owner, Option<Token>)>);
 
-/// The visited places, except those from which less is possible than from another one.
+/// The visited places, except those from which no more is possible than from one that was visited earlier.
 #[derive(Default)]
 struct Visited {
     places: HashMap<Shared, Vec<(BTreeSet<usize>, State)>>,
@@ -536,7 +536,7 @@ fn linearizable(resource: &Resource, mut events: Vec<&Event>, clocks: Clocks) ->
     Err(format!("no order explains the answers. {}", furthest.1))
 }
 
-/// The answers that contain the token of the present tenure.
+/// The answered events that concern one tenure, and that show its token.
 struct Tokens(
     /// The token, whether an earlier event began the tenure, and the index of the event; in ascending order.
     Vec<(Token, bool, usize)>,

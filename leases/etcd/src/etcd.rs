@@ -23,7 +23,7 @@ use crate::{
     session::{Draft, MOST, Session},
 };
 
-/// The pause before a key that is about to be removed is read again.
+/// The pause before a key that is about to be removed, or that another client has changed, is read again.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The inaccuracy of the stopwatch, which counts whole seconds.
@@ -75,7 +75,7 @@ enum Begun {
 enum Extended {
     /// The tenure goes on: the time left (`None`: it never expires), and the time that it has lasted.
     To { left: Option<Duration>, held_for: Duration },
-    /// The tenure has changed since it was read.
+    /// The tenure has ended or changed since it was read.
     Changed,
 }
 
@@ -90,7 +90,7 @@ impl Etcd {
     /// The errors of any operation.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the namespace may have been opened or not.
+    /// If the future is dropped, the namespace may or may not have been opened.
     ///
     /// # Examples
     /// ```no_run

@@ -116,8 +116,8 @@ impl Session {
 
     /// Writes a mark and begins a quarantine, unless another program has written a mark since `found` was read.
     async fn write_mark(&self, found: Option<Mark>) -> Result<(), Trouble> {
-        // The log's index is read before the revision, so this difference is at most the one at that revision. A
-        // greater one would be taken for that of a cluster whose log has begun again.
+        // The log's index is read before the revision, so this difference is at most the one at that revision. With a
+        // greater one in the mark, this cluster would later be taken for one whose log has begun again.
         let applied = self.applied().await?;
         let Found { revision, cluster, .. } = self.find_mark().await?;
         let ahead = applied.saturating_sub(revision);

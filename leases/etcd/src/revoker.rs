@@ -117,8 +117,8 @@ impl Revoker {
     }
 
     /// Takes the ID of an etcd lease, so that a request for it that is still under way arrives too late. The ID is
-    /// taken for the shortest possible time, and then expires. Returns whether the ID was free. Must be called only if
-    /// nothing that is still under way could use the etcd lease.
+    /// taken for the shortest possible time, and then expires. Returns whether it could be taken: not if it is in use,
+    /// or if etcd has no space. Must be called only if nothing that is still under way could use the etcd lease.
     async fn take(&self, lease: i64) -> Result<bool, Trouble> {
         match self.client.call(LeaseGrantRequest { ttl: 1, id: lease }).await.map_err(Trouble::from) {
             Ok(_) => Ok(true),

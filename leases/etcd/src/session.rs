@@ -104,8 +104,8 @@ pub(crate) struct Opened {
 }
 
 impl Session {
-    /// Checks the mark, and starts the watch, and the stopwatch if it does not run. If etcd has no space to grant a
-    /// lease, `shortest` keeps the value that the last connection found.
+    /// Checks the mark, and starts the watch; also starts the stopwatch if it is not running. If etcd has no space to
+    /// grant a lease, `shortest` keeps the value that the last connection found.
     pub(crate) async fn open(client: Client, place: Arc<Place>, shortest: &AtomicI64) -> Result<Opened, Trouble> {
         let shown = Mutex::new((0, StdClock::new().now()));
         let (restarts, restarting) = Restarts::new();
@@ -233,8 +233,8 @@ impl Session {
         lock_of(&self.place.locks(), &got.kvs)
     }
 
-    /// Returns a page of the tenures: of all, or of one owner. The second result is the key of the last one looked at,
-    /// unless there are no more.
+    /// Returns a page of the tenures: of all, or of one owner. The second result is the last key looked at, if there
+    /// may be more.
     pub(crate) async fn listed(&self, prefix: &str, part: &Part<'_>) -> Result<(Vec<Lock>, Option<String>), Trouble> {
         let mut keys = Keys::prefix(format!("{prefix}{}", escape(part.entity_prefix)));
         if let Some(after) = part.after {
@@ -362,8 +362,8 @@ impl Session {
     pub(crate) async fn confirm(&self, lock: &Lock) -> Result<bool, Trouble> {
         let Lock { resource, slot, lease, value, .. } = lock.clone();
         let key = self.key(lock);
-        // The modification revision is not compared: several requests of its owner may write the same value at the same
-        // time.
+        // The modification revision is not compared: several requests of the tenure's owner may write the same value at
+        // the same time.
         let when = vec![
             Compare::create_revision(key.clone(), CompareOp::Equal, lock.created),
             Compare::lease(key.clone(), CompareOp::Equal, lease),

@@ -56,7 +56,7 @@ struct State {
     used: HashMap<i64, Restarted>,
     /// The etcd leases in `used`, and some that are no longer used, in the order in which tenures began to use them.
     order: VecDeque<(i64, Restarted)>,
-    /// The etcd leases that are kept, and since when, in that order.
+    /// The etcd leases that are kept, and since when; the one that has been kept longest is first.
     kept: VecDeque<(i64, Restarted, Instant)>,
 }
 

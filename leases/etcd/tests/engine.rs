@@ -53,7 +53,7 @@ trait Kept {
 }
 
 impl Kept for Desk {
-    /// Returns the keys of the namespace, which must need no escaping, and their etcd leases.
+    /// Returns the keys of the namespace, except the mark, and their etcd leases. The namespace must need no escaping.
     async fn keys(&self) -> Vec<(String, i64)> {
         let got = api::list(&self.client, format!("keylatch-lease/{}/", self.namespace)).await;
         let all = got.iter().map(|kv| (key_of(kv), kv.lease()));

@@ -74,7 +74,7 @@ async fn all(acquires: Vec<Acquire<'_>>) -> Vec<Acquired> {
     acquired
 }
 
-/// Returns the number of changes of the cluster so far.
+/// Returns the number of changes to the cluster's keys so far, including one that this call makes.
 async fn revision(desk: &Desk) -> i64 {
     desk.client.put("counted", "").await.unwrap()
 }
@@ -150,7 +150,8 @@ fn a_batch_that_etcd_refuses_fails_only_for_the_one_at_fault() {
             let first = desk.here.try_acquire("first", &desk.jane, MINUTE).await.unwrap();
             let [id] = used(&desk).await.into_iter().collect::<Vec<_>>().try_into().unwrap();
             desk.here.release(&first).await.unwrap();
-            // The etcd lease is kept for the next tenure. etcd refuses every transaction with it, and all of its parts.
+            // The etcd lease is kept for the next tenure. etcd refuses a transaction as a whole if any part of it uses
+            // that etcd lease.
             desk.client.call(api::LeaseRevoke { id }).await.unwrap();
             let plug = Plug::new(&desk).await;
             let mut acquires = vec![started_for(&desk.here, "second", &desk.jane, MINUTE).await];

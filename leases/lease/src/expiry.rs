@@ -237,7 +237,7 @@ where
 /// let minutes = |n: u64| Duration::from_secs(60 * n);
 /// let term = Term { idle: Some(minutes(15)), total: Some(minutes(60)) };
 ///
-/// // Acquired in minute 100, renewed in minutes 110 and 155.
+/// // Acquired in minute 100; renewed in minute 110 and, after more renewals, in minute 155.
 /// assert_eq!(term.end(minutes(100), minutes(100)), Some(minutes(115)));
 /// assert_eq!(term.end(minutes(100), minutes(110)), Some(minutes(125)));
 /// assert_eq!(term.end(minutes(100), minutes(155)), Some(minutes(160)));

@@ -199,8 +199,8 @@ impl<E: Engine> Leases<E> {
     /// The future's output is `Result<Grant, AcquireError<E::Error>>`.
     ///
     /// # Errors
-    /// [`AcquireError::Busy`](crate::AcquireError::Busy) if another owner has the lease or a request waits for it;
-    /// otherwise fails like [`acquire`](Self::acquire).
+    /// [`AcquireError::Busy`](crate::AcquireError::Busy) if another owner has the lease, or if it is free and a request
+    /// waits for it; otherwise fails like [`acquire`](Self::acquire).
     ///
     /// In memory, a lease that has become free is promised to the first waiter in line while that waiter's custom
     /// policy runs. Until the policy has answered, this call fails, even if it is made for the same owner. The `owner`

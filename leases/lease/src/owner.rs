@@ -164,7 +164,7 @@ impl Owner {
         if id.starts_with(NAME) || is_run(id) { Self { id: Arc::from(id) } } else { Self::tagged(id) }
     }
 
-    /// Checks the length of the name. Each call makes this check before it does anything.
+    /// Checks the length of the name. Each call makes this check before it sends a request to the engine.
     pub(crate) fn check(&self) -> Result<(), Invalid> {
         if (1..=MAX_LEN).contains(&self.name().len()) { Ok(()) } else { Err(Invalid("owner")) }
     }

@@ -100,7 +100,7 @@ impl Resource {
         &self.text[self.split..]
     }
 
-    /// Checks the length. Each call makes this check before it does anything.
+    /// Checks the length. Each call makes this check before it sends a request to the engine.
     pub(crate) fn check(&self) -> Result<(), Invalid> {
         if self.text.len() > MAX_LEN { Err(Invalid("resource")) } else { Ok(()) }
     }

@@ -1,4 +1,4 @@
-//! The calls without a future: each is short for its future's `wait()`, `wait_for()` or `now()`.
+//! The calls that return no future: each is short for one that does, followed by `wait()`, `wait_for()` or `now()`.
 //!
 //! The futures of `renew` and `release` keep clones of the grant or of its parts. `release_now` clones nothing, and
 //! `renew_now` clones the grant only if the renewal succeeds.

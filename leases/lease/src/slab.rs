@@ -174,8 +174,8 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Puts the spare chunk, or a new one if there is no spare, into the list of chunks with room. That list is empty
-    /// before.
+    /// Puts the spare chunk, or a new one if there is no spare, into the list of chunks with room. It is called when
+    /// that list is empty.
     fn make_room(&mut self) {
         let spare = core::mem::replace(&mut self.spare, NONE);
         let at = if spare == NONE { self.add_chunk() } else { spare };

@@ -225,8 +225,8 @@ impl Wheel {
         earliest
     }
 
-    /// Returns the next slot to search for a node that is due at `now`. The wheel's time moves to the start of the
-    /// slot, or to `now` if there is none.
+    /// Returns the next slot to search for a node that is due at `now`. Unless this is a list of the present, the
+    /// wheel's time moves to the start of the slot, or to `now` if there is none.
     fn next_slot(&mut self, now: Duration) -> Option<usize> {
         for list in [self.front, self.front ^ 1] {
             if self.heads[PRESENT + list] != NONE && self.bounds[list] <= now {

@@ -44,7 +44,7 @@ struct Faults {
     /// The number of further requests that fail.
     failures: usize,
     abandoned: usize,
-    /// Whether the server does not know that an owner has released its lease, so that the owner's next request begins
+    /// Whether the server may have forgotten that an owner released its lease, so that the owner's next request begins
     /// another tenure.
     is_in_doubt: bool,
     /// Whether another request of the owner ends the next tenure, by beginning a new one, before its answer is known.
@@ -413,8 +413,8 @@ fn waiters_get_in_in_order_and_only_one_asks_at_a_time() {
     assert!(order.iter().map(|(i, _)| *i).eq(0..WAITERS));
     assert!(order.is_sorted_by(|(_, one), (_, next)| one < next));
     assert_eq!(server.most_in_flight.load(SeqCst), 1);
-    // Each waiter asks when it comes, asks whether it already has the lease, and asks a few more times when it is the
-    // first.
+    // Each waiter asks when it arrives, asks whether it already has the lease, and asks a few more times once it is
+    // first in line.
     assert!(server.acquires.load(SeqCst) - before <= 6 * WAITERS);
     assert_eq!(leases.status_blocking("report"), Ok(None));
 }
@@ -696,7 +696,8 @@ fn a_call_that_finds_a_free_resource_wakes_the_first_in_line() {
     }
 }
 
-/// The owner has the lease through another hold, which was served first. The second hold must not return that tenure.
+/// The owner has the lease through another hold, which was served first. The second hold must neither get nor end that
+/// tenure.
 #[test]
 fn a_waiting_hold_whose_answer_is_lost_leaves_its_owners_other_hold_alone() {
     let (server, leases, jane, joe) = desk();

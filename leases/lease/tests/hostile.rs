@@ -1837,7 +1837,7 @@ fn random_threads_have_one_holder_and_leave_no_waiter() {
     assert_eq!(leases.tick(), None);
 }
 
-/// Waiters for leases that expire eventually get in, unless they give up first.
+/// Waiters for leases that expire get in eventually, unless they give up first.
 #[cfg(not(miri))]
 #[test]
 fn random_threads_with_expiring_leases_leave_no_waiter() {

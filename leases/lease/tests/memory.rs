@@ -1,6 +1,6 @@
-//! Guarantee 12 (memory follows use), measured by the memory of the process: it depends on the number of leases and
-//! waiters at one time, not on the number so far. The parts run one after another, because memory is measured for the
-//! whole process.
+//! Guarantee 12 (memory follows use), measured by the memory of the process: it depends on how many leases and waiters
+//! there are at a time, not on how many there have been. The parts run one after another, because memory is measured
+//! for the whole process.
 #![cfg(target_os = "linux")]
 
 mod common;

@@ -350,7 +350,7 @@ fn an_expiry_wakes_the_next_waiter_and_not_all_of_them() {
                 task.await;
             }
         }));
-        // Each task may be polled a few times for its own events, and once in ten milliseconds.
+        // Each task may be polled a few times for its own events, and once every ten milliseconds.
         let rounds = u32::try_from(start.elapsed().as_millis() / 10).unwrap();
         assert!(polls.get() <= TASKS * (6 + rounds), "{} polls in {:?}", polls.get(), start.elapsed());
     });

@@ -90,7 +90,7 @@ impl Guarded {
         acquired
     }
 
-    /// Takes a turn with the lease: reads, waits and writes, and asks in between whether the tenure is held.
+    /// Takes a turn with the lease: reads, waits and writes, and asks before, between and after whether it is held.
     fn turn(&self, token: Token, think: impl FnOnce(), is_held: impl Fn() -> bool) {
         self.confirm(token, &is_held);
         let Some(value) = self.read(token) else { return };

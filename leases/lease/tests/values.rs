@@ -108,7 +108,7 @@ mod resource {
         }
     }
 
-    /// Short texts of a few letters, of one and of several bytes, so that equal texts are likely.
+    /// Short texts from an alphabet of two letters, one of them of several bytes, so that equal texts are likely.
     fn part() -> impl Strategy<Value = String> {
         "[aé]{0,3}"
     }
@@ -399,7 +399,7 @@ mod fence {
             let stale = fence.admit(&drawer, token(number)).unwrap_err();
             assert_eq!((stale.resource(), stale.token(), stale.newest()), (&drawer, token(number), token(9)));
         }
-        // The refused token has changed nothing.
+        // The refused tokens have changed nothing.
         assert_eq!(fence.admit(&drawer, token(9)), Ok(()));
     }
 

@@ -1,7 +1,7 @@
 //! The protocol of leases in a stream of NATS: the messages of a resource, each stored only if the last one is the one
-//! that its sender knows, the mark of the namespace, and sweeps. There are a few clients, which may die, and whose
-//! writes may be delayed or duplicated and their answers lost; the stream may be created again, and the server replaced
-//! by an older copy.
+//! that its sender knows, the mark of the namespace, and sweeps. There are a few clients, which may die; their writes
+//! may be delayed or duplicated, and the answers lost; the stream may be created again, and the server replaced by an
+//! older copy.
 //!
 //! Real time passes in ticks. The clients' clocks have rates that differ from the server's by almost one percent. A
 //! lease lasts for two ticks.

@@ -26,7 +26,7 @@ const CALM: Setup = Setup {
     fault: None,
 };
 
-/// The calls of a client that uses its etcd lease again.
+/// The calls of a client that uses its etcd lease again, and of another client.
 const AGAIN: &[&[Call]] = &[&[Acquire, Release, Acquire], &[Acquire]];
 
 /// Returns the setup with one more tick, if more is to be explored.

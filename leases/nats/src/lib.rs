@@ -26,7 +26,7 @@
 //! The stream must exist: [`Nats::stream`] returns its configuration. It is called `keylatch_lease` unless
 //! [`Options::stream`] names another, and contains the leases of all namespaces. Each resource has a subject of its
 //! own, `keylatch_lease.lease.<namespace>.e<entity>.k<key>`, with the entity and the key in Base64, and the stream
-//! keeps the last message of each subject. Without the stream calls fail with [`Error::Missing`]. They fail with
+//! keeps the last message of each subject. If there is no stream, calls fail with [`Error::Missing`]. They fail with
 //! [`Error::Unsuitable`] if its configuration would lose leases, or prevent notifications.
 //!
 //! *The server* must be 2.9 or later; the tests use 2.9.10, and were run with 2.10 to 2.15. A stream with replicas

@@ -27,7 +27,7 @@ impl Listing {
             (None, _) => true,
         };
         if self.offset > 0 && !is_behind {
-            // A subject between the known ones and this part may have moved to before the part.
+            // Removals may have shifted a subject that is not known yet to an offset before this part.
             self.offset = self.offset.saturating_sub(self.overlap);
             self.overlap = self.overlap.saturating_mul(2);
             return false;

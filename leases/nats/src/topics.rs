@@ -151,8 +151,8 @@ impl<S: Session> Topics<S> {
         count < MOST || self.tidy() <= MOST / 2
     }
 
-    /// Ends the subscriptions to resources that nobody waits for or holds; if there is a subscription to all resources,
-    /// also every other one. Returns the number of subscriptions to single resources that remain.
+    /// Ends the subscriptions to resources that nobody waits for or holds, or, if there is a subscription to all,
+    /// those to all single resources. Returns the number of subscriptions to single resources that remain.
     pub(crate) fn tidy(&self) -> usize {
         let Some(link) = self.link.upgrade() else { return 0 };
         let watchers = link.watchers();

@@ -20,10 +20,10 @@ use tokio::time::sleep;
 
 const TTL: Duration = Duration::from_secs(2);
 
-/// Three nodes, with a proxy for each direction between two of them.
+/// Three nodes, with a proxy for each direction between any two of them.
 struct Cluster {
     nodes: Vec<PrivateServer>,
-    /// The proxies by which each node reaches each other one.
+    /// The proxies by which each node reaches each of the others.
     routes: Vec<Vec<Proxy>>,
 }
 

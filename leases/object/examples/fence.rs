@@ -1,5 +1,5 @@
 //! A fence for data in the same bucket: an object is written only on condition of its version, and keeps the token of
-//! the lease under which it was written. A holder that is late can then not overwrite what its successor has written.
+//! the lease under which it was written. So a holder that is late cannot overwrite what its successor has written.
 //!
 //! ```sh
 //! cargo run -p keylatch-lease-object --example fence

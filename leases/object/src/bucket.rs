@@ -134,7 +134,7 @@ impl Engine for Bucket {
                 };
                 Ok(place.change(&resource, decide).await)
             };
-            // If one of them fails, the others are finished, too, and may have been carried out.
+            // If one of them fails, the others still run to their ends, and may have been carried out.
             place.each(all, renew).await?.into_iter().collect::<Done<_>>().map_err(|fail| match fail {
                 Fail::NotDone(error) if !is_alone => Fail::Unknown(error),
                 fail => fail,

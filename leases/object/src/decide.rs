@@ -27,7 +27,7 @@ use crate::record::{Lease, Nonce, Record, number};
 /// The precision of the times that stores report.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The time, by both clocks of this process.
+/// The time, by both clocks of this process, and by that of the store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
     /// The time by the clock that goes on while the machine is suspended, and that nobody sets.
@@ -265,7 +265,8 @@ pub(crate) fn acquire(ask: &Request, seen: Option<&Seen>, now: Now) -> Step<Answ
                 if let (None, Left::For(rest), Some(_)) = (term, seen.rest(lease, now), seen.sent) {
                     return Step::Say(granted(last, true, held_for, Some(rest)));
                 }
-                // Another process of the owner wrote the lease. The time left is certain only after a new write.
+                // The lease is extended, or its time left is certain only after a new write, perhaps because another
+                // process of the owner wrote it.
                 let (record, lasts) = go_on(seen, lease, term, Policy::of(&ask.expiry), now);
                 return Step::Write(record, granted(last, true, held_for, lasts));
             }

@@ -60,9 +60,9 @@ pub enum Error {
         /// The error of the store's client.
         source: Arc<object_store::Error>,
     },
-    /// The lease was acquired or renewed, but has ended since, or seems to have ended, by a wrong time of day: another
-    /// call ended it, or it expired, before the answer was known. The calls of [`Leases`](keylatch_lease::Leases) ask
-    /// again, up to three times in all, before they return this.
+    /// The lease was acquired or renewed, but before the answer was known, another call ended it, or it expired, or it
+    /// seems to have expired because a time of day is wrong. The calls of [`Leases`](keylatch_lease::Leases) ask up to
+    /// three times in all before they return this.
     Undone,
     /// The tokio runtime has been shut down.
     Stopped,

@@ -26,8 +26,8 @@
 //! ```
 //!
 //! Each request takes tens of milliseconds, and costs money. So this engine suits leases of half a minute and more that
-//! are not handed over all the time: jobs, leaders, documents. A server that you run anyway is faster and notifies
-//! waiters, as a file does if all programs run on one machine: there are engines for both.
+//! are not handed over all the time: jobs, leaders, documents. A server that you run anyway, or a file if all programs
+//! run on one machine, is faster, and waiters are notified: there are engines for both.
 //!
 //! # How it works
 //! - **One object for each resource**, `keylatch/NAMESPACE.leases/ENTITY.KEY.lease`, a short text that says who has the

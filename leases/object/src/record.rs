@@ -21,7 +21,7 @@ const FIRST_LINE: &str = "keylatch-lease 1";
 /// of objects shows which ones need not be read.
 pub(crate) const LEASED: usize = 256;
 
-/// The number of earlier writes that an object names.
+/// The greatest number of earlier writes that an object names.
 const CHAIN: usize = 8;
 
 /// The number of a write.
@@ -91,7 +91,7 @@ pub(crate) fn number(time: Duration) -> i64 {
 }
 
 impl Record {
-    /// Notes which object this one replaces, if there is one.
+    /// Notes the write that this one replaces, if there is one, and those before that.
     pub(crate) fn replaces(&mut self, before: Option<&Record>) {
         self.after = before.map_or_else(Vec::new, |before| {
             let earlier = before.after.iter().copied().take(CHAIN - 1);
@@ -134,7 +134,7 @@ impl Record {
         text
     }
 
-    /// Reads an object. Returns `None` if no version of this engine that this one knows has written it.
+    /// Reads an object. Returns `None` if it was not written by a version of this engine that this one knows.
     pub(crate) fn from_text(text: &str) -> Option<Self> {
         let mut lines = text.lines();
         (lines.next()? == FIRST_LINE).then_some(())?;

@@ -305,7 +305,7 @@ impl Engine for Postgres {
             after => after.flatten(),
         };
         let start = page_start(part.entity_prefix, after.as_ref());
-        // No text contains the bytes fe and ff, with which the entities of the rows begin that are not leases.
+        // Rows that are not leases have entities that begin with the byte fe or ff, which no text contains.
         let end = prefix_end(part.entity_prefix).map_or_else(|| vec![0xfe], String::into_bytes);
         let (entity, key, end) = (start.entity().as_bytes(), start.key().as_bytes(), &*end);
         let owner = part.owner.map(|owner| owner.id().as_bytes());

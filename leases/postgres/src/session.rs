@@ -103,7 +103,7 @@ impl Session {
         self.ask_one(&RELEASE, &[namespace, &entity, &key, &id, &token, channel]).await
     }
 
-    /// Writes the mark if it is missing or identifies another table or timeline, and ends its quarantine.
+    /// Writes the mark if it is missing or identifies another table or timeline, and ends the quarantine.
     pub(crate) async fn end_quarantine(&self) -> Result<(), Failed> {
         let Place { quarantine, trusts, .. } = &*self.place;
         self.ask(&FIND_MARK, &[&self.system(), quarantine, trusts]).await?;

@@ -31,7 +31,8 @@ pub(crate) struct Shared {
 impl Shared {
     /// Checks that the pooler passes on transactions, and that the table can be used.
     pub(crate) async fn open(client: &Client, timeout: Duration) -> Result<Self, Error> {
-        // The path and the durability are those of the role and the database, whatever other clients have set.
+        // The path and the durability (unless it is `off`) are those of the role and the database, whatever other
+        // clients have set.
         let begin = format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; \
              SET LOCAL search_path TO DEFAULT; \

@@ -130,7 +130,7 @@ pub(crate) static RELEASE_ALL: Statement = Statement {
     types: &[Type::TEXT, Type::BYTEA, Type::TEXT],
 };
 
-// The clock is read before the snapshot is taken. If it were read after it, a lease that was renewed in between would
+// The clock is read before the snapshot is taken. If it were read afterwards, a lease that was renewed in between would
 // look expired.
 pub(crate) static LOOK: Statement = Statement {
     sql: "WITH clock AS MATERIALIZED (SELECT statement_timestamp() AS now)

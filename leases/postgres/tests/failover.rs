@@ -163,8 +163,8 @@ fn a_primary_that_is_parted_from_its_synchronous_replica_grants_nothing() {
                 matches!(asked, Err(AcquireError::Engine(Error::Timeout | Error::Unconnected { .. }))),
                 "{asked:?}"
             );
-            // An operator who cancels the waiting commits makes the server keep what the replica does not have. Such a
-            // grant is not confirmed to its owner either.
+            // If an operator cancels the waiting commits, the server keeps grants that the replica does not have. Such
+            // a grant is not confirmed to its owner either.
             let others = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
             pair.primary
                 .client()

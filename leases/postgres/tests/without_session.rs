@@ -399,7 +399,7 @@ fn one_owner_at_a_time_has_the_lease_whatever_is_done_to_pooler_and_server() {
             (2, &|| restarted("kill")),
             (10, &|| sql("BEGIN; LOCK TABLE keylatch_lease; SELECT pg_sleep(0.1); COMMIT")),
             (10, &|| sql("VACUUM FULL keylatch_lease")),
-            // The new sessions may not write, unless they say so.
+            // The new sessions are read-only, unless a transaction says otherwise.
             (10, &|| sql(&format!("{read_only}; {end}"))),
         ];
         for (times, trouble) in troubles {

@@ -150,7 +150,7 @@ fn a_primary_that_needs_a_replica_grants_nothing_once_it_is_parted_from_it() {
         let ledger = work_during(TTL, [&here, &there], |progress| {
             progress.more(30);
             pair.link.hold();
-            // No replica may be promoted before the primary has noticed.
+            // The replica must not be promoted before the primary has noticed that it is cut off.
             wait(|| write().is_err());
             pair.promote();
             progress.more(10);

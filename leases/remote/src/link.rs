@@ -423,7 +423,8 @@ impl<S: Session> Link<S> {
         self.lock().backlog.next()
     }
 
-    /// Notes that an abandoned tenure has been released. If not, queues it again, or drops it after too many attempts.
+    /// Notes whether an abandoned tenure has been released. If not, queues it again, or drops it after too many
+    /// attempts.
     pub(crate) fn has_tried(&self, abandoned: Abandoned, is_done: bool) {
         let wakers = {
             let mut state = self.lock();

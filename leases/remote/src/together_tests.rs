@@ -261,7 +261,7 @@ fn each_side_is_woken_when_it_is_its_turn() {
     assert_eq!(caller.0.load(SeqCst), 2);
     assert!(asked.iter_mut().all(|ask| ask.as_mut().poll(&mut as_caller) == Poll::Ready(Turn::Answered(7))));
 
-    // A batch that is under way has a waker of its own: the carrier is not woken for questions that only wait.
+    // While a batch is under way, the carrier is woken by its answers, and not by questions that can only wait.
     let mut stuck = pin!(together.carry(|_| pending()));
     assert!(stuck.as_mut().poll(&mut as_carrier).is_pending());
     let mut asked = [0, 1].map(|i| Box::pin(together.ask(&resources[i], 7)));

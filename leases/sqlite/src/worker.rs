@@ -137,7 +137,7 @@ fn serve(mut connection: Connection, place: &Place, waiting: &Receiver<Box<dyn J
     }
 }
 
-/// Returns a job that is still to be carried out.
+/// Returns the job if it is still to be carried out. If it is too late, tells the caller.
 fn due(job: Box<dyn Job>) -> Option<Box<dyn Job>> {
     if job.is_dropped() {
         return None;

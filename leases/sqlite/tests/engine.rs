@@ -24,7 +24,7 @@ fn owners() -> [Owner; 2] {
     ["jane", "joe"].map(Owner::named)
 }
 
-/// Checks that a text contains the text of each cause at most once.
+/// Checks that an error's text contains the text of each of its causes at most once.
 fn has_each_cause_once(error: &Error) {
     let text = error.to_string();
     let mut cause = error.source();
@@ -84,7 +84,7 @@ fn a_folder_that_does_not_exist_is_an_error_that_says_so_once() {
     has_each_cause_once(&error);
 }
 
-/// A file system in memory, of this size, in a folder of its own. Only root may mount one.
+/// A small file system in memory, in a folder of its own. Only root may mount one.
 struct SmallDisk(Folder);
 
 impl SmallDisk {

@@ -481,7 +481,7 @@ impl<K, T> Core<K, Valued<T>> {
     }
 
     /// Looks up the value of a key, in a table that [has records](Self::has_records). Fails if the entry is in use, or
-    /// if there is something to dispose of. `look` runs under the shard lock.
+    /// if its value is over and has to be disposed of. `look` runs under the shard lock.
     #[cold]
     #[inline(never)]
     pub(crate) fn peek_recorded<R>(

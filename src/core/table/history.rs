@@ -13,7 +13,8 @@ use super::tag::Tag;
 /// The fingerprints of a shard's evicted keys, about half as many as there are values. If there were more, a key that
 /// comes back late would be taken for a popular one.
 pub(super) struct History {
-    /// A key belongs to one set, chosen by other bits of its hash. A set that is full forgets its oldest fingerprint.
+    /// A key belongs to one set, chosen by bits of its hash that are not in its fingerprint. A set that is full forgets
+    /// its oldest fingerprint.
     sets: Vec<Set>,
     /// The number of sets for which the history keeps its memory.
     kept: usize,

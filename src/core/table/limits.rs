@@ -87,7 +87,7 @@ impl<K, V: Payload> Core<K, V> {
     /// Sets the default limit of permits.
     ///
     /// # Panics
-    /// If an entry with waiters has [`MAX_UNITS`](crate::core::MAX_UNITS) units.
+    /// If an entry with waiters or a limit of its own has [`MAX_UNITS`](crate::core::MAX_UNITS) units.
     pub(crate) fn set_default_limit(&self, limit: usize) {
         self.limits.rise(limit);
         self.waits.set_default_limit(limit);

@@ -253,7 +253,7 @@ impl<K: Eq, V: Payload> Source<K, V> for OwnedKey<K> {
     }
 }
 
-/// An entry whose shard the caller has locked, or of which it has a unit. It keeps that unit.
+/// An entry whose shard the caller has locked, or of which it has a unit. The caller keeps that unit.
 impl<K, V: Payload> Source<K, V> for Live<'_, K, V> {
     #[inline]
     fn join(&mut self, core: &Core<K, V>, join: Join, access: Access) -> Joined<K, V> {

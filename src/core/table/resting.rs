@@ -20,7 +20,7 @@ pub(super) struct AtRest<K, T> {
 #[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
 pub struct Resting<K, T> {
     values: HashTable<AtRest<K, T>>,
-    /// The last slot that was examined so that chunks could be freed.
+    /// The slot that was examined last in the search for values that keep mostly free chunks alive.
     hand: u32,
     /// The number of looks at values in entries since it was last a value's turn to come to rest.
     looks: u32,

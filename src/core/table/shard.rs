@@ -53,8 +53,8 @@ impl<K, V: Payload> Shard<K, V> {
     /// Makes a shard with memory for `capacity` entries. `kept` is the state kept for their payloads.
     pub(super) fn new(capacity: usize, spares_kept: usize, recycle_keys: bool, mut kept: V::Kept) -> Self {
         let mut resting = V::Resting::default();
-        // The slot of a value that has been at rest must not contain an old key that would have to be dropped. And if
-        // memory is reserved for entries, none is reserved for values at rest.
+        // Values do not rest if slots may contain old keys that must be dropped: a value that leaves rest needs a slot
+        // without one. Nor do they rest if memory is reserved for entries: none is reserved for values at rest.
         let needs_slots = recycle_keys && core::mem::needs_drop::<K>() || capacity > 0;
         if !needs_slots && V::keeps(&mut kept).is_some_and(|kept| kept.records_nothing()) {
             V::resting(&mut resting).into_iter().for_each(|resting| resting.allow());
@@ -296,7 +296,7 @@ impl<K, V: Payload> Shard<K, V> {
         self.file(tag, published)
     }
 
-    /// Makes an entry in the free slot that is next, and lets `write` overwrite the old key in it with the new one.
+    /// Makes an entry in the next free slot, and lets `write` overwrite the old key in that slot with the new one.
     /// Returns `None` if no slot is free, or if that slot has no old key. If `write` panics, the slot stays free, with
     /// its key in whatever state `write` left it.
     #[inline]

@@ -8,7 +8,8 @@
 //! It differs in that some values have *passes*. For each of these, the hand moves past the value once although it was
 //! not used. A value is *proven* if it was found used before, or if its key came back soon after an eviction (see
 //! [`History`](super::history::History)). It gets a pass each time that it is found used again, but keeps two at most;
-//! a value whose key came back soon gets one to begin with. In the first round of the hand the order is that of SIEVE.
+//! a value whose key came back soon gets one to begin with. In the first round of the hand the order is that of SIEVE,
+//! unless a key comes back before that round ends.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -5,10 +5,10 @@
 //! is forgotten: a sweep is counted among its shard's sweeps from when it finds something to do until it finds nothing
 //! more to do. Each time it looks and counts without releasing the shard lock in between.
 //!
-//! An inner sweep does not leave everything to the outer one. The reason is a user function that itself uses the map,
-//! except when it is called from within such a use. Values that have to go because of that use must be handed to the
-//! function within it. If the outer sweep handed them over afterwards, the function would use the map again, and so on
-//! without end.
+//! An inner sweep does not leave everything to the outer one. Suppose that a user function uses the map whenever it is
+//! called, except when that call comes from within such a use. Values that have to go because of a use must then be
+//! handed to the function before that use ends. If the outer sweep handed them over afterwards, the function would use
+//! the map again, and so on without end.
 //!
 //! However many threads already dispose of values of a shard, and however slowly, another thread that leaves an entry
 //! sweeps, too. Otherwise it could store values faster than the others dispose of them. (There are limits, which are
@@ -159,7 +159,7 @@ impl<K, V: Payload> Sweep<'_, K, V> {
         step
     }
 
-    /// Counts this sweep among the shard's sweeps, or no longer does so.
+    /// Counts this sweep among the shard's sweeps if `counts` is set; otherwise stops counting it.
     fn count(&mut self, shard: &mut Shard<K, V>, counts: bool) {
         let Some(kept) = V::keeps(&mut shard.kept) else { return };
         kept.sweeps = kept.sweeps - u8::from(self.is_counted) + u8::from(counts);

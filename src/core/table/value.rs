@@ -88,7 +88,7 @@ pub(super) struct Bound {
     pub(super) history: History,
     /// Whether the table's [`Excess`] contains the shard.
     exceeds: bool,
-    /// The number of the shard's values in [`Whole::values`].
+    /// The number of values that the shard has added to [`Whole::values`].
     counted: usize,
 }
 

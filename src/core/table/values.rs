@@ -529,7 +529,7 @@ pub(super) enum Eviction<K, V: Payload> {
     /// This step took no value out, but has not examined all of them: the next step continues behind those that it has
     /// examined.
     More,
-    /// No value has to be taken out, or all that would have to be are in use.
+    /// No value has to be taken out, or every value that would have to go is in use.
     Nothing,
 }
 
@@ -631,8 +631,8 @@ impl<K, T> Core<K, Valued<T>> {
     ///
     /// # Panics
     /// If the entry has as many units as can be counted, or if a new entry is needed and the shard is full. A panic of
-    /// the user's function that weighs values, or of the drop of an evicted value, resumes after the value has been
-    /// stored.
+    /// the user's function that weighs values, of the one to which evicted values are handed, or of the drop of one of
+    /// these, resumes after the value has been stored.
     pub(crate) fn put(&mut self, key: &mut OwnedKey<K>, value: T) -> Option<T>
     where
         K: Eq,

@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 
 use crate::core::slab::{NONE, Slab};
 
-/// A [`Slab`] for the first 64 values, which suffices for most programs, and further pages of 64. A page is freed with
-/// its last value, so a long-lived value keeps only its own page.
+/// A [`Slab`] for the first 64 values, which suffices for most programs, and further pages of 64. Each of these is
+/// freed with its last value, so a long-lived value keeps only its own page.
 pub(super) struct Paged<T> {
     near: Slab<T>,
     far: Vec<Slab<T>>,

@@ -210,8 +210,8 @@ pub(crate) enum ReleaseFor {
 pub(crate) enum Cause {
     /// A waiter entered, or gave up.
     QueueChanged,
-    /// A hold that is not exclusive was released or weakened, the limit of permits was set, or a waiter gave up that
-    /// had been woken in place of others, or had kept others out behind an idle head.
+    /// A hold that is not exclusive was released or weakened, the limit of permits was set, or a waiter gave up after
+    /// it had been woken in place of others, or had kept others out behind an idle head.
     Released,
     /// An exclusive hold was released or weakened.
     WriterLeft,

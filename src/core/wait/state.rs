@@ -1,4 +1,4 @@
-//! The shared state of an entry, without its key: the word, and the index of its queue.
+//! The shared state of an entry, without its key: the word, the tag, and the index of its queue.
 
 use super::queue::Queues;
 use super::word::{Unit, Word};

@@ -382,7 +382,7 @@ one_call! {
     where [V: Clone,], found by_claim, asked with [?Sized + Hash + Equivalent<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\"", ", Some(7)";
 
-    /// Returns a clone of a key's value and its version; `None` if it has none
+    /// Returns a clone of a key's value, and the value's version; `None` if the key has no value
     /// Both are from the same instant, so the version can be the condition of an [`update_if`](Self::update_if). A `V`
     /// that owns nothing may be cloned under an internal lock: see [`get`](Self::get).
     async get_versioned, blocking get_versioned_blocking by get_versioned_as() -> Option<(V, Version)>

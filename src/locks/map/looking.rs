@@ -93,9 +93,9 @@ impl<K, V, S> LockMap<K, V, S> {
     /// called with.
     ///
     /// A caller that must see all values, or all values of a group, must call the method again if any were skipped,
-    /// because one of the group may be among them. A task should yield before that (`yield_now().await`), because the
-    /// writer may be a task of the same thread. A key that gets its value after the method has returned is not seen, so
-    /// a [`Batch`](crate::Batch) on the values that were seen does not include it.
+    /// because one of the group may be among them. A task should yield before that (`yield_now().await`), because a
+    /// skipped value's writer may be a task of the same thread. A key that gets its value after the method has returned
+    /// is not seen, so a [`Batch`](crate::Batch) on the values that were seen does not include it.
     ///
     /// # Panics
     /// If a key has [`MAX_USERS`](crate::MAX_USERS) users already, or if `look` panics.

@@ -5,8 +5,8 @@ use crate::stats::Stats;
 impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// Makes the map count hits, misses, insertions, evictions and waits: see [`stats`](crate::LockMap::stats).
     ///
-    /// By default nothing is counted, at the cost of a comparison. With this setting each counted event takes an
-    /// internal lock for a few instructions. Each shard has its own counters, in one or two separate cache lines.
+    /// By default nothing is counted, and an event costs only a comparison. With this setting each counted event takes
+    /// an internal lock for a few instructions. Each shard has its own counters, in one or two separate cache lines.
     ///
     /// # Examples
     /// ```

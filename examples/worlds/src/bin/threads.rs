@@ -1,7 +1,7 @@
 //! Threads alone, without a runtime: calls that block, calls with a time limit, and calls that do not wait.
 //!
 //! Backups of disks. Every disk is backed up once, by the first thread that locks it. A user waits for a disk for a
-//! limited time, and a janitor skips disks in use. Copying locks both disks at once, in any order.
+//! limited time, and a janitor skips disks in use. A copy from one disk to another locks both at once.
 //!
 //! ```text
 //! cargo run --bin threads

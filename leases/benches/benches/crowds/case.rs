@@ -68,7 +68,7 @@ impl Case<'_> {
         self.figures.borrow_mut().describe(engine, version);
     }
 
-    /// Replaces the figures of an engine in this case.
+    /// Replaces the figures of an engine for the case of this name.
     pub fn note(&self, engine: &str, case: &str, figures: &[(&str, String)]) {
         self.figures.borrow_mut().replace(engine, case, figures);
     }

@@ -6,9 +6,9 @@
 //! file, where they replace those of the same engine and case. `-- --list` prints the names of the engines. Private
 //! servers are started, and stopped at the end. `cargo test` runs every case once, quickly.
 //!
-//! Other processes run this same program. An environment variable tells them their task; they read commands from their
-//! standard input, and end when it is closed. Times that are compared among processes are those of `StdClock`, which on
-//! Linux counts from the boot of the machine in every process.
+//! Other processes run this same program. An environment variable tells them the engine and its address; they read
+//! commands from their standard input, and end when it is closed. Times that are compared among processes are those of
+//! `StdClock`, which on Linux counts from the boot of the machine in every process.
 
 mod case;
 mod cases;

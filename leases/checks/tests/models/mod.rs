@@ -899,7 +899,7 @@ fn two_renewals_that_are_due_meet() {
     });
 }
 
-/// A tenure that is included in another's request may be dropped before the answer; then it is no longer leased.
+/// A tenure that is included in another's request may be dropped before the answer; then its resource is free.
 #[test]
 fn a_renewal_meets_the_drop_of_a_tenure_that_it_includes() {
     explore(|| {

@@ -89,7 +89,7 @@ pub(crate) fn token_in(json: &str) -> Option<String> {
     json.split("\"token\":").nth(1)?.trim_end().strip_suffix('}').map(str::to_owned)
 }
 
-/// A process that is killed if the test fails.
+/// A process that is killed when this is dropped.
 pub(crate) struct Running(pub(crate) Option<Child>);
 
 impl Running {

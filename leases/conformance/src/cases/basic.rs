@@ -443,7 +443,7 @@ pub(super) async fn release_all_includes_tenures_that_are_replaced_meanwhile<F: 
                     let began = Instant::now();
                     here.try_acquire(("row", at.to_string()), ann, trial.long()).fresh_token().await?;
                     count.set(count.get() + 1);
-                    // This is long enough for an engine that must try again to succeed between two replacements,
+                    // This is so long that even an engine that has to try again succeeds between two replacements,
                     // however slow the machine is.
                     Timer::after(Duration::from_millis(8).max(5 * began.elapsed())).await;
                 }

@@ -175,7 +175,7 @@ pub(super) async fn a_dropped_acquire_leaves_no_waiter_and_no_connection<F: Fixt
     trial: &Trial<'_, F>,
 ) -> Result<(), Failure> {
     const MOST: usize = 25;
-    /// A request that is not answered within this time is dropped in whatever state it is.
+    /// A request that is not answered within this time is dropped, whatever its state.
     const SLEEP: Duration = Duration::from_millis(50);
     let (here, there) = (trial.client().await?, trial.client().await?);
     for client in [&here, &there] {
@@ -238,7 +238,7 @@ async fn one_drop<F: Fixture>(
         let grant = got?;
         ensure!(trial, 5, *grant.owner() == bob, "{} was granted the lease that {bob} requested", grant.owner());
         match there.release(&grant).await {
-            // The request was polled late, and its lease has expired.
+            // If the request was polled late, its lease may have expired.
             Ok(()) | Err(keylatch_lease::ReleaseError::NotHeld { .. }) => {}
             Err(error) => return Err(error.into()),
         }

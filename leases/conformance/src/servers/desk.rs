@@ -253,7 +253,7 @@ pub fn is_quarantined<T, X>(asked: &Result<T, AcquireError<X>>) -> bool {
 /// Keeps requesting a lease of a minute, until there is neither a quarantine nor an error of the engine.
 ///
 /// # Panics
-/// If another owner has the resource, or for any other reason to refuse it.
+/// If the request is refused for any reason other than a quarantine: for example, if another owner has the resource.
 ///
 /// # Examples
 /// ```no_run

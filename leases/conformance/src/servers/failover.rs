@@ -72,7 +72,7 @@ pub fn replace_a_dead_primary<E: Engine>(
 /// holders apart. `old` is connected to one server, and `new` to the other.
 ///
 /// # Panics
-/// If there are no two holders, if the later grant has no greater token, or if the fence admits the earlier holder
+/// If there are not two holders, if the later grant has no greater token, or if the fence admits the earlier holder
 /// after the later one.
 ///
 /// # Examples

@@ -181,7 +181,7 @@ impl<S: TestServer> Server for OnServer<S> {
 }
 
 /// Makes a test of each [case](crate#cases), on a private server, and the test `is_a_worker`, which the suite's other
-/// processes run. It must be called at the top of a test binary.
+/// processes run. It must be called in the root module of a test binary.
 ///
 /// # Examples
 /// See the [module's page](crate::servers).

@@ -165,7 +165,7 @@ pub(crate) enum Fault {
     NoOwnerCheck,
     /// A renewal revives an expired lease if the resource is free.
     Revival,
-    /// The engine relies on the clients' clocks, and every other client's clock is fast.
+    /// The engine relies on the clients' clocks, and every second client's clock is fast.
     ClientClock,
     /// No waiter is notified of anything.
     ForgottenWakeUp,

@@ -68,8 +68,8 @@ impl Client {
     /// An endpoint is a URL, or a host and a port. Without a user nothing is sent yet: the first call connects.
     ///
     /// # Errors
-    /// Fails if there is no endpoint, if one of them is not a URL, if one begins with `https://` and the feature `tls`
-    /// is off, or if the login fails.
+    /// Fails if there is no endpoint, if one of them is not a URL, if one begins with `http://` although there are TLS
+    /// options, or with `https://` although the feature `tls` is off, or if the login fails.
     pub async fn connect<E: AsRef<str>>(
         endpoints: impl IntoIterator<Item = E>,
         options: Option<ConnectOptions>,

@@ -46,7 +46,7 @@ impl<K: Into<Vec<u8>>> From<K> for Keys {
     }
 }
 
-/// Returns the first key after all that begin with a prefix.
+/// Returns the first key after all that begin with a prefix; [`ZERO`] if there is none.
 fn after(prefix: &[u8]) -> Vec<u8> {
     match prefix.iter().rposition(|&byte| byte < u8::MAX) {
         Some(last) => {

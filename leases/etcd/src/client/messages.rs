@@ -47,7 +47,7 @@ impl KeyValue {
         self.mod_revision
     }
 
-    /// Returns the number of times that the key has been written since it was created.
+    /// Returns how many times the key has been written since its creation, which counts as the first.
     #[must_use]
     pub fn version(&self) -> i64 {
         self.version

@@ -46,7 +46,7 @@ impl Compare {
         Compare(Condition { result: op as i32, target, key, operand: Some(operand), range_end })
     }
 
-    /// Compares the number of times that a key has been written since it was created.
+    /// Compares how many times a key has been written since its creation, which counts as the first.
     #[must_use]
     pub fn version(keys: impl Into<Keys>, op: CompareOp, version: i64) -> Self {
         Self::new(keys.into(), op, Operand::Version(version))

@@ -1,4 +1,4 @@
-//! Calls of etcd that the engine itself does not make.
+//! Calls of etcd that the engine's crate does not export.
 
 use futures_util::stream::{self, StreamExt};
 use keylatch_lease_etcd::{

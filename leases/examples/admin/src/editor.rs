@@ -62,7 +62,7 @@ struct Renewed {
 #[derive(Serialize)]
 struct Done {}
 
-/// Checks that a grant is one of this document and this user.
+/// Checks that a grant is for this document, and is this user's.
 fn own(grant: &Grant, name: &str, user: &str) -> Result<(), Failure> {
     if *grant.owner() == Owner::named(user) && *grant.resource() == document(name) {
         return Ok(());

@@ -151,7 +151,7 @@ impl<P: Payer> Desk<P> {
         Desk { server, leases, admin, account, payer, jane, joe }
     }
 
-    /// Acquires a resource whose name contains characters that SQL has to escape.
+    /// Acquires a resource whose name contains characters that must be escaped in SQL.
     async fn acquire(&self, owner: &Owner) -> Result<Grant, AcquireError<keylatch_lease_postgres::Error>> {
         self.leases.try_acquire(("the office's", r"Jane's \ account"), owner, MINUTE).await
     }

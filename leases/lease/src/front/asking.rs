@@ -228,7 +228,7 @@ impl<E: Engine> Leases<E> {
         Ok(Ok(self.new_end(held.end, remaining, at)))
     }
 
-    /// Extends a lease and the tenures in `batched`, and updates those of them that were extended.
+    /// Extends a lease and the tenures in `batched`, and updates those tenures in `batched` that were extended.
     #[cold]
     pub(super) async fn extend_together(
         &self,

@@ -103,7 +103,7 @@ impl<E: Engine> Leases<E> {
         }
         match released.map_err(ReleaseError::Engine)? {
             (Gone::Released, _) => {}
-            // The lost answer was positive: no other call can have ended this tenure.
+            // The lost answer was positive, unless the tenure ended in another way; in either case it has ended.
             (_, true) if token.is_some() => {}
             (Gone::NotHeld, _) => return Err(ReleaseError::NotHeld { resource: resource.clone() }),
             (Gone::NotOwner(owner), _) => return Err(ReleaseError::NotOwner { resource: resource.clone(), owner }),

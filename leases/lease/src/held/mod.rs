@@ -462,8 +462,8 @@ impl<E: Engine> fmt::Debug for Held<'_, E> {
     }
 }
 
-/// A tenure's wait for the renewal request of another tenure that includes this one. The tenure waits a little for the
-/// answer before it sends a request of its own.
+/// The wait of a tenure that is included in another tenure's renewal request. It waits a little for the answer before
+/// it sends a request of its own.
 struct Ride {
     /// The number of requests that have included this tenure since its last renewal.
     number: u32,

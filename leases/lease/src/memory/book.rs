@@ -19,7 +19,8 @@ pub(super) type Dead = Vec<Arc<dyn ExpiryPolicy>>;
 /// The number that stands for no owner, or for no neighbour in an owner's list.
 const NONE: u32 = u32::MAX;
 
-/// The largest number of leases that a request for a list looks at. Other calls wait meanwhile.
+/// The largest number of leases that a request for a list looks at. (It first collects the numbers of all leases of the
+/// owner, if one is given.) Other calls wait meanwhile.
 const LISTED: usize = 1000;
 
 /// The value of [`Lease::unfetched`] once the owner knows of the tenure.

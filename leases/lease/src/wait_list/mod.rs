@@ -77,8 +77,8 @@ struct Asked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
     Now,
-    /// At this time: the end of the current lease, as far as it is known, or earlier if the engine is to be asked
-    /// before.
+    /// At this time: the end of the current lease, as far as it is known, or an earlier time at which the engine is to
+    /// be asked.
     At(Duration),
     /// When they are notified.
     WhenTold,
@@ -153,7 +153,7 @@ struct Watch {
 pub(crate) enum Due {
     /// The line of this resource must be settled, as of this time.
     At(Resource, Duration),
-    /// This step found no due work, but there may be more.
+    /// This step used up its budget and found no line that is due, but there may be one.
     More,
     /// Nothing more is due: the call has stopped processing due work.
     Nothing,

@@ -65,8 +65,8 @@ impl Session {
         }
     }
 
-    /// Returns the probable last message of the resource: the remembered one, or none. A wrong guess is detected when
-    /// the next message is stored.
+    /// Returns the probable last message of the resource: the remembered one, or none, or, if neither will do, the one
+    /// that it reads. A wrong guess is detected when the next message is stored.
     async fn likely(&self, ask: &Ask<'_>) -> Result<Last, Error> {
         let Ask { resource, want, term, .. } = *ask;
         match self.memory.take(resource) {

@@ -79,8 +79,8 @@ impl Session {
         Ok(owned)
     }
 
-    /// Releases the owner's leases among these subjects. Adds the resources that were released to the list, even if
-    /// others fail.
+    /// Releases the owner's leases among these subjects. Adds to `released` the resources that were released, even if
+    /// other releases fail.
     pub(crate) async fn release_all(
         &self,
         owner: &Owner,

@@ -163,7 +163,7 @@ impl Session {
         let now = self.now().await?.earliest;
         let left = Duration::from_nanos(mark.until.saturating_sub(now));
         if left > self.place.quarantine.saturating_add(FRESH) {
-            // The server's clock was set back after the mark was written.
+            // The server's clock was set back after the mark was written, or its writer has a longer quarantine.
             let until = now.saturating_add(u64::try_from(self.place.quarantine.as_nanos()).unwrap_or(u64::MAX));
             self.change_mark(|mark| mark.until = mark.until.min(until)).await?;
             return Ok(Some(self.place.quarantine));

@@ -62,7 +62,7 @@ const BEGINS: &str = "Keylatch-Begins";
 const FULL: u64 = 10077;
 
 /// The greatest age of a reading of the server's clock that is used for tokens. A token from a reading of this age is
-/// behind the server's time by less than a second.
+/// usually behind the server's time by less than a second.
 const ABOUT: Duration = Duration::from_secs(60);
 
 const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";

@@ -122,7 +122,7 @@ impl Shim {
         self.planned.lock().unwrap().push_back(planned);
     }
 
-    /// Returns the number of requests that read, that write, and that list, since the last call.
+    /// Returns how many requests have read, written and listed since this was last called.
     pub(crate) fn counts(&self) -> [u64; 3] {
         [&self.gets, &self.puts, &self.lists].map(|count| count.swap(0, SeqCst))
     }

@@ -45,7 +45,7 @@ pub(crate) struct Book {
     pub(crate) reads: Vec<Read>,
     pub(crate) refused: Vec<Refused>,
     pub(crate) lost: Vec<Lost>,
-    /// The number of workers that are connected.
+    /// The number of workers that have connected, including those that have ended since.
     greeted: usize,
     /// The number of times that each worker has asked for another account.
     pub(crate) asked: HashMap<String, usize>,

@@ -228,7 +228,7 @@ impl Company {
         begun.ok_or_else(|| format!("no worker reached account #{account} in time").into())
     }
 
-    /// Waits until another worker has read the account, until `limit` at most.
+    /// Waits until another worker has read the account; `None` if the limit comes first.
     fn taken_over(
         &mut self,
         worker: &str,
@@ -286,7 +286,7 @@ impl Company {
 impl Drop for Company {
     fn drop(&mut self) {
         for (_, child) in &mut self.workers {
-            // These fail if the worker has ended.
+            // A failure cannot be reported to anybody.
             _ = child.kill();
             _ = child.wait();
         }

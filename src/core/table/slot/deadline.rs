@@ -5,7 +5,8 @@ use super::{Claim, Live, UnitOf};
 use crate::core::wait::word::{Unit, Word};
 
 impl<K, V: Payload> Claim<K, V> {
-    /// Gives the claim to the deadline of the value, which the caller has stored under an exclusive hold (13).
+    /// Gives the claim to the deadline of a value that the caller stores with exclusive use of the entry, or gives back
+    /// the claim that the caller has got from [`claim_of_deadline`](Live::claim_of_deadline) (13).
     pub(in crate::core::table) fn leave_to_deadline(self) {
         let Claim(UnitOf(_)) = self;
     }

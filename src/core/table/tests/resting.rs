@@ -1,4 +1,4 @@
-//! Tests of which values come to rest, and when.
+//! Tests that check which values come to rest, and when.
 
 use alloc::boxed::Box;
 use std::hash::RandomState;

@@ -198,8 +198,8 @@ impl Queues {
     }
 
     /// Admits waiters of a semaphore, in order, while there are enough permits. A waiter that does not find enough
-    /// keeps out all behind it (except by [hand-off](Queues::hand_off)). Returns whether a waiter behind the head has
-    /// been admitted or woken.
+    /// keeps out all behind it (except by [hand-off](Queues::hand_off)). Returns whether a waiter behind the head that
+    /// remains has been admitted or woken.
     pub(super) fn admit_permits(
         &mut self,
         queue: u32,

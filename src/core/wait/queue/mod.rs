@@ -596,9 +596,9 @@ impl Queues {
         };
         let keeps_out = writers || !beside.with(access).allow(self.nodes[head].want(), rules.limit());
         // A second waiter that the newcomer would pass, and that would count the bypass, too. Behind a waiting upgrade,
-        // this is the first waiter. Behind a head that was woken and is idle, this is the next sleeping writer, which
-        // the newcomer would keep out as a reader; or the next request for permits, if the present holds keep that
-        // request out.
+        // this is the first waiter. Behind a head that was woken and is idle, this is the next sleeping writer, if the
+        // newcomer is a reader, which would keep it out; or the next request for permits, if the newcomer wants permits
+        // and the present holds keep that request out.
         let second = match access {
             _ if upgrade != NONE => self.first(queue),
             _ if !self.nodes[head].standing.is_idle() => NONE,

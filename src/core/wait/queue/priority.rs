@@ -1,4 +1,4 @@
-//! The waiter that is entitled to the hold next, and the number of wakers that an admission hands out.
+//! The first waiter of each line, and an upper bound of the number of wakers that an admission hands out.
 
 use super::{FIRST, LAST, LINES, Node, PERMITS, Queue, Queues, READERS, Ticket, UPGRADABLE, UPGRADE, WRITERS};
 use crate::{

@@ -235,7 +235,7 @@ fn spinning_threads_are_handed_the_permits_that_are_left() {
     }
 }
 
-/// Creates a queue of waiters, each for a number of the four permits.
+/// Creates a queue of waiters, each of which wants a given number of the four permits.
 fn several(fairness: Fairness, waiting: &[(Presence, u32)]) -> Hot {
     let mut hot = Hot::new(fairness, CountKind::Permits(4), W, &[]);
     for &(presence, n) in waiting {

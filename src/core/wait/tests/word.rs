@@ -41,7 +41,7 @@ impl State {
         }
     }
 
-    /// Builds the word by the moves themselves: first a claim, then the contents of the state.
+    /// Builds the word by the moves themselves (except a full count): first a claim, then the contents of the state.
     fn word(self) -> Word {
         let mut word = Word::born(Unit::Claim);
         let set = |word: Word, holds| word.admit(holds, 0, false);
