@@ -323,7 +323,7 @@ enum Polled {
     Failed(Deadlock, usize, Model),
 }
 
-/// A request that has been made: it may wait, or its outcome is known, which is `None` if an attempt has failed.
+/// A request that has been made: it may wait, or it is done, with its guards or, if it failed without waiting, `None`.
 enum Asked {
     Waiting(Request),
     Done(Option<Vec<Guard>>),
@@ -878,8 +878,8 @@ fn run(fairness: Fairness, single: bool, ops: &[Op]) -> usize {
         match *op {
             Op::Begin(who, ..) if world.is_busy(who, single) => {}
             Op::Begin(who, entry, access, how) => world.begin(who, entry, access, how),
-            // The model does not know which of the party's requests fails if a call for several keys acquires one of
-            // them.
+            // The model does not know which of the party's requests fails if a call for several keys acquires one
+            // of its keys.
             Op::Several(who, ..) if world.is_busy(who, true) => {}
             Op::Several(who, table, accesses, how) => world.begin_several(who, table, accesses, how),
             Op::Release(n) => guard(n).map_or((), |id| world.release(id)),

@@ -48,7 +48,7 @@ fn all_types_can_be_sent_and_a_latch_is_one_word() {
     assert_eq!(align_of::<Latch>(), align_of::<usize>());
 }
 
-/// `Latch`, or one stripe: both are the same lock.
+/// A `Latch`, or one stripe: both are the same kind of lock.
 trait Lock: Sync {
     fn read(&self) -> LatchAcquire<'_, Shared>;
     fn read_recursive(&self) -> LatchAcquire<'_, Shared>;
@@ -656,8 +656,8 @@ fn a_forgotten_guard_keeps_its_latch_locked_after_a_move() {
 fn a_new_latch_at_an_old_address_is_independent() {
     let mut place = Latch::new();
     for round in 0..100 {
-        // The old latch leaves behind everything that a latch can leave: a waiting writer, one that was handed the
-        // latch, and one that was woken.
+        // In turn, the old latch leaves behind each kind of writer that a latch can leave: one that waits, one that was
+        // woken, and one that was handed the latch. A reader waits behind the writer.
         let guard = place.write_blocking();
         let mut waiting = ManuallyDrop::new(place.write());
         let mut behind = ManuallyDrop::new(place.read());
@@ -834,7 +834,7 @@ fn a_future_of_several_whose_poll_has_panicked_holds_nothing_even_before_it_is_d
 /// When a request gives up at its limit and a waker panics, the output of the limit is not leaked.
 #[test]
 fn a_waker_that_panics_at_a_timeout_keeps_nothing_locked() {
-    // The limit locks another latch, and its output is that guard. The first latch has a waiter whose waker panics.
+    // The limit locks another latch, and outputs the guard. The first latch has a waiter whose waker panics.
     let gives_up = |latch: &dyn Lock, waits: &mut dyn FnMut() -> bool| {
         let reader = latch.try_read().unwrap();
         assert!(waits());

@@ -515,7 +515,7 @@ fn wakers_run_after_all_keys_are_released() {
     drop(guards);
     all.check(2);
     drop(waiters);
-    // A waiting future for several keys is dropped. The entries stay in place, and so does their order.
+    // A waiting future for several keys is dropped. The handles keep the entries in place, and so in the same order.
     let handles = THREE.map(|key| locks.handle(&key));
     let mut held = 0;
     for last in THREE {

@@ -144,7 +144,7 @@ fn waiters_behind_a_dropped_upgrade_are_woken_before_a_value_is_dropped() {
 }
 
 /// Finds a key that comes before key 2 in the map's order, so that a request for both holds the first one while it
-/// waits for key 2. All keys have handles, which are returned, too, so that the order stays.
+/// waits for key 2. All keys have handles, which are returned, too, so that the order stays the same.
 fn key_before_2(map: &Arc<Map>) -> (u64, Vec<KeyHandleArc<Map>>) {
     let handles: Vec<_> = (3..30).chain([2]).chain(30..50).map(|key| map.handle_arc(&key)).collect();
     let _writer = map.write_blocking(&2);

@@ -226,7 +226,7 @@ struct Walking<'m, V> {
     waits: Option<(u64, Id)>,
     /// The keys that the walk has visited, or has waited for and then found without a value.
     passed: Vec<u64>,
-    /// Whether each key has had a value since the walk began, or a writer that may have taken the value out.
+    /// Whether each key has had, all the time since the walk began, a value or a writer that may have taken it out.
     there: Vec<bool>,
 }
 
@@ -242,7 +242,7 @@ struct Key {
     /// Whether the value has changed since `ends` was last set and the value last weighed, both of which happen when
     /// its writer no longer holds the key.
     is_new: bool,
-    /// The time when the value was stored or changed. It is set when the writer no longer holds the key.
+    /// The time when the writer that stored or last changed the value gave up the key.
     since: u64,
     /// The number of times that the key got or lost a value, or its value was changed.
     changes: u64,

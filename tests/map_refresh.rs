@@ -551,7 +551,7 @@ fn the_debug_output_of_a_builder_shows_ages_and_ends_separately() {
 
 // ---- drops and clones of the value ----------------------------------------------------------------------------------
 
-/// A value that looks at the map when it is cloned or dropped.
+/// A value that looks at the map when it is dropped, and panics when it is cloned if the test says so.
 struct Spy {
     map: Option<Arc<LockMap<u64, Spy>>>,
     /// Whether the key was locked at each drop.

@@ -505,7 +505,7 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync> Resting<K> {
         self.check_visited(&seen);
     }
 
-    /// Checks that no key was visited twice, and returns the number of counters that were.
+    /// Checks that no key was visited twice, and returns the number of visited counters.
     fn check_visited(&self, seen: &[K]) -> usize {
         for key in &self.keys {
             let visits = seen.iter().filter(|other| *other == key).count();

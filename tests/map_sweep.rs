@@ -26,7 +26,7 @@ thread_local! {
     static STORED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Runs `f`, and records how deep calls of this function are nested.
+/// Runs `f`, and records how deeply calls of this function are nested.
 fn note_depth(f: impl FnOnce()) {
     DEPTH.set(DEPTH.get() + 1);
     DEEPEST.set(DEEPEST.get().max(DEPTH.get()));

@@ -311,7 +311,7 @@ fn a_value_that_is_removed_while_the_walk_waits_is_skipped() {
 #[test]
 fn a_value_that_its_writer_has_taken_out_for_a_moment_is_visited() {
     let map = map(1, 1);
-    // Before the walk looks at the key
+    // The value is taken out before the walk looks at the key, and put back, changed, while the walk waits.
     let mut writer = map.write_blocking(&0);
     let value = writer.remove().unwrap();
     let mut walk = map.walk();
@@ -554,7 +554,7 @@ const KEYS: u64 = 40;
 /// A walk, and the model's knowledge of it.
 struct Walking<'m> {
     walk: Walk<'m, u64, u64, Fixed>,
-    /// Whether each key has had a value all the time since the walk began.
+    /// Whether each key has had a value all the time since the walk began, except while a writer had taken it out.
     there: Vec<bool>,
     visits: BTreeMap<u64, u32>,
 }

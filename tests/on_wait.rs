@@ -748,8 +748,8 @@ fn a_failed_request_has_passed_its_hold_on_by_the_time_of_the_event() {
         pending(&mut one_for_b);
         let mut two_for_a = two.acquire(locks.lock("a"));
         pending(&mut two_for_a);
-        // Party two acquires the key before party one, which completes a cycle: the other request of party one fails
-        // and is woken.
+        // Party two acquires "b" before party one, which completes a cycle: the other request of party two fails and is
+        // woken.
         drop(b);
         let b = ready(two.acquire(locks.lock("b"))).unwrap();
         let (bell, waker) = common::Bell::new();
@@ -832,7 +832,7 @@ fn an_upgrade_ended_by_a_detector_causes_its_event_even_if_a_waker_panics() {
     let b = pages.try_write("b").unwrap();
     let mut upgrade = ready(one.acquire(pages.upgradable_read("a"))).unwrap().upgrade();
     pending(&mut upgrade);
-    // The upgrade keeps out a reader, after another reader has passed the upgrade. The waker of the former panics.
+    // One reader passes the upgrade. Then the upgrade keeps out another, whose waker panics.
     assert!(pages.try_read("a").is_some());
     let mut kept_out = pages.read("a");
     assert!(common::poll_with(&mut kept_out, &Waker::from(Arc::new(Panics))).is_pending());

@@ -334,7 +334,7 @@ fn a_forgotten_upgrade_is_released_with_its_guard() {
     assert_eq!(locks.status(&7).unwrap().writers(), 1);
     drop(guard);
     assert!(locks.is_empty());
-    // A guard that is used again first falls back to its upgradable hold.
+    // When the guard is used again, it first falls back to its upgradable hold.
     let mut guard = locks.try_upgradable_read(&7).unwrap();
     std::mem::forget(guard.try_upgrade_mut().unwrap());
     let guard = guard.downgrade();

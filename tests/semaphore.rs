@@ -173,7 +173,8 @@ fn semaphore(permits: usize, fairness: Fairness) -> KeyedSemaphore<u64> {
     KeyedSemaphore::builder(permits).fairness(fairness).build()
 }
 
-/// Returns the number of newcomers that pass a request that they keep out and that has not been woken.
+/// Returns the number of newcomers that pass a request that they keep out and that has not been woken, under a policy
+/// that bounds it.
 fn passes(fairness: Fairness) -> usize {
     match fairness {
         Fairness::Adaptive => 16,
@@ -410,7 +411,7 @@ fn a_big_request_behind_an_idle_one_is_not_starved_by_small_ones() {
         let (mut idle, mut big) = (hosts.acquire(&7), hosts.acquire_n(&7, 3));
         pending(&mut idle);
         pending(&mut big);
-        // Two permits are free from now on: the idle waiter is woken and could take one.
+        // From now on one permit is free, or two before a small request: the idle waiter is woken and could take one.
         drop(held.pop_front());
         let mut passed = 0;
         small_requests(&hosts, &mut held, || passed += 1);

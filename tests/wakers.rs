@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, RawWaker, RawWakerVTable, Wake, Waker};
 
 use common::{Bell, pending, poll, poll_with, ready};
-use keylatch::{Fairness, KeyedMutex, KeyedRwLock, MutexGuardArc, ReadGuardArc};
+use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore, MutexGuardArc, ReadGuardArc};
 
 type Locks = Arc<KeyedMutex<u64>>;
 

@@ -180,9 +180,10 @@ pub enum For {
 /// The event after which the waiters are examined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cause {
-    /// A waiter has acquired the key or given up.
+    /// A waiter has acquired the key or, except in the case below, given up.
     Settled,
-    /// A hold that is not a writer's was released.
+    /// A hold that is not a writer's was released, the number of permits was set, or a waiter gave up that had been
+    /// woken or, in a semaphore, passed while it slept.
     Released,
     WriterLeft,
 }
@@ -204,7 +205,7 @@ pub struct Key {
     /// among those whose attempts failed.
     asleep: Vec<Id>,
     /// The waiters that are handed their hold when it becomes free, at any position in the queue. In a queue with
-    /// priorities they are put in order.
+    /// priorities they are in the order of the queue.
     handed: Vec<Id>,
     /// The number of requests with a priority that have come while there were waiters.
     urgent: u64,

@@ -1,4 +1,4 @@
-//! Panics of a user's functions that a map calls, in the operations of the map.
+//! Operations of a map, for tests in which a user's function that the map calls panics.
 #![allow(dead_code, unreachable_pub)] // no test program uses all of it
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -1,4 +1,4 @@
-//! Latches and stripes: histories of readers and writers without keys, checked against the same specification.
+//! Latches and stripes: histories of readers and writers without keys, checked against the specification of a key.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

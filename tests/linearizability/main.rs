@@ -40,7 +40,7 @@ const POLICIES: [Fairness; 6] = [
     Fairness::Barging,
 ];
 
-/// The number of histories that each test records, unless `KEYLATCH_HISTORIES` is set.
+/// The number of histories that most tests record of each kind of table, unless `KEYLATCH_HISTORIES` is set.
 const HISTORIES: u64 = if cfg!(debug_assertions) { 500 } else { 5000 };
 
 fn histories() -> u64 {
@@ -92,7 +92,7 @@ impl Start {
 
 // ---- recorded histories ---------------------------------------------------------------------------------------------
 
-/// Returns the number of pairs of overlapping calls by different callers.
+/// Returns the number of pairs of overlapping operations on the same key by different callers.
 fn overlaps(records: &[Record]) -> usize {
     let overlap =
         |a: &Record, b: &Record| a.by < b.by && a.key == b.key && a.invoked < b.returned && b.invoked < a.returned;
@@ -137,7 +137,10 @@ fn walks(kind: Kind, keys: u64) {
         calls += records.len();
         spec::check(rules, records);
     }
-    println!("{kind:?}: at least {} histories, {calls} operations, {overlapping} pairs at the same time; {met:?}", histories());
+    println!(
+        "{kind:?}: at least {} histories, {calls} operations, {overlapping} pairs at the same time; {met:?}",
+        histories()
+    );
     let both = |[no, yes]: [usize; 2]| no > 0 && yes > 0;
     assert!(both(met.tries) && both(met.polls) && met.cancels > 0, "{met:?}");
     assert!(kind != Kind::RwLock || both(met.upgrades) && met.changes > 0, "{met:?}");
@@ -367,7 +370,10 @@ fn calls(kind: Kind) {
         operations += records.len();
         spec::check(rules, records);
     }
-    println!("{kind:?}: at least {} histories, {operations} operations, {overlapping} pairs at the same time", histories());
+    println!(
+        "{kind:?}: at least {} histories, {operations} operations, {overlapping} pairs at the same time",
+        histories()
+    );
     assert!(overlapping > 0, "nothing happened at the same time");
 }
 
@@ -396,7 +402,7 @@ fn tasks_and_threads_are_linearizable() {
                     let key = random.below(2);
                     let (id, want) = (log.id(), Want::Write);
                     let mut future = locks.lock(&key);
-                    // The executor may poll the future any number of times, up to a limit.
+                    // The task gives up after this many polls; if the number is 0, never.
                     let mut patience = random.below(5);
                     let guard = std::future::poll_fn(|cx| {
                         polls.fetch_add(1, Relaxed);

@@ -451,7 +451,7 @@ impl Caller {
 
     async fn batch(&mut self, map: &Map, n: u64, random: &mut impl FnMut(u64) -> u64) -> Option<Vec<Step>> {
         let (first, mut batch) = (random(KEYS), map.batch());
-        // The steps as they are if all conditions hold, and the version that each requires.
+        // The steps as they are if all conditions hold, including the versions that they require.
         let mut steps = vec![];
         for key in [first, 1 - first] {
             let step = match (random(6), self.seen[key as usize]) {

@@ -1,5 +1,5 @@
-//! A walk: one caller that makes random calls of every kind that a table offers, except those that block, and records
-//! them.
+//! A walk: one caller that makes random calls of every kind that a table offers, except those that block and those for
+//! several keys, and records them.
 //!
 //! Waiters are polled by hand, woken or not, and holds are kept for a random time. So a queue reaches all of its
 //! states, and no caller's progress depends on another.

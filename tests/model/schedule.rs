@@ -705,7 +705,8 @@ struct World<'t, T: Locks> {
     /// The number of keys in use.
     keys: u8,
     models: Vec<Key>,
-    /// The maximum number of simultaneous requests, and of holders and of handles.
+    /// With this many requests, no more are begun; with this many holders, no more calls are made. At most this many
+    /// handles exist.
     crowd: usize,
     requests: Vec<Request<'t>>,
     locks_several: bool,

@@ -105,7 +105,8 @@ pub(crate) fn token(revision: i64) -> Option<Token> {
 /// Returns the revision at which a tenure with this token began, if the token was given out with that base; -1, which
 /// no key has, if etcd cannot have had such a revision.
 pub(crate) fn revision(token: Token, base: i64) -> i64 {
-    i64::try_from(token.get()).map_or(-1, |number| number - base).max(-1)
+    let number = i64::try_from(token.get()).unwrap_or(0);
+    if number > base { number - base } else { -1 }
 }
 
 pub(crate) fn seconds(number: i64) -> Duration {
@@ -131,7 +132,7 @@ pub(crate) fn whole(time: Duration) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Lock, Value, whole};
+    use super::{Lock, Value, revision, whole};
     use keylatch_lease::{Expiry, Owner, Token};
     use keylatch_lease_remote::Policy;
     use std::time::Duration;
@@ -161,6 +162,12 @@ mod tests {
         for (shows, lasted) in [(100, 0), (130, 30), (99, 0), (98, 0), (97, 97), (3, 3), (0, 0), (-1, 0)] {
             assert_eq!(lock.held_for(shows), Duration::from_secs(lasted), "{shows}");
         }
+    }
+
+    #[test]
+    fn a_token_that_was_not_given_out_has_no_revision() {
+        let of = |number| revision(Token::new(number).unwrap(), 100);
+        assert_eq!([1, 99, 100, 101, 107, u64::MAX].map(of), [-1, -1, -1, 1, 7, -1]);
     }
 
     #[test]

@@ -42,8 +42,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("http://{}/admin", listener.local_addr()?);
     let routes = editor::routes().merge(admin::routes()).with_state(service);
     let stopped = async {
-        // Without a handler, Ctrl-C ends the process in the ordinary way.
-        let _ = tokio::signal::ctrl_c().await;
+        if tokio::signal::ctrl_c().await.is_err() {
+            // Without a handler, Ctrl-C ends the process in the ordinary way.
+            std::future::pending::<()>().await;
+        }
     };
     axum::serve(listener, routes).with_graceful_shutdown(stopped).await?;
     Ok(())
