@@ -97,7 +97,7 @@ impl<P: TablePtr, M: Mode> Guards<P, M> {
     }
 
     /// Returns whether there are no guards: no key was named, all guards have been [removed](Guards::remove), or
-    /// `read_write_many` was told to write every key that it was also told to read.
+    /// `read_write_many` was told to read only keys that it was also told to write.
     ///
     /// # Examples
     /// ```

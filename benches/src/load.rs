@@ -292,7 +292,7 @@ impl<Q: ?Sized + Key, L: Locks<Q>> Table<Q> for L {
     }
 }
 
-/// Locks in a task. Scenarios for tasks contain only candidates that support it, for which this does not panic.
+/// Locks in a task. Panics if the candidate has no locks for tasks; scenarios for tasks leave such candidates out.
 fn for_tasks<Q: ?Sized, L: Locks<Q>>(locks: &L, key: &Q) -> impl Future<Output = impl Send> + Send {
     locks.lock(key).expect("the candidate supports tasks")
 }

@@ -1030,7 +1030,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         let wanted = Self::wanted(&reads, &writes);
         let free = wanted.iter().all(|&(key, want)| self.models[usize::from(key)].clone().attempt(want));
         let form = if form == Form::Blocking && !free { Form::For } else { form };
-        // An existing entry does not move.
+        // The order stays right until the call, because an entry does not move while it exists.
         let (order, kept) = self.in_order(&wanted);
         let held = self.table.call_many(&reads, &writes, owns, form);
         drop(kept);

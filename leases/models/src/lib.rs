@@ -1,8 +1,8 @@
 //! Models of protocols. The tests explore all orders in which the steps of a few clients, their server, the network and
 //! time can follow each other, up to a limit, and check the same [`rules`] for each protocol.
 //!
-//! Where an engine decides in Rust, its own code decides in the model, too. Where it decides in a server's language,
-//! the decisions are written here once more.
+//! Where an engine's decisions are functions apart from its requests, a model uses those functions. Where they are
+//! parts of its requests, or are made by a server, they are written here once more.
 
 /// The time by which the clock of a slow client, and that of a fast one, advances in a tick, in milliseconds.
 pub const SLOW: u64 = 496;

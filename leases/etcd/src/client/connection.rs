@@ -91,7 +91,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Reads keys, in their order.
+    /// Reads keys and their values, in the order of the keys.
     ///
     /// # Errors
     /// Fails like [`call`](Client::call).
