@@ -317,7 +317,8 @@ impl Place {
                 // If the object is still what it was, the same write may be sent again.
                 (_, Some(_)) if is_unchanged && tries < TRIES => pause(tries).await,
                 (_, Some(error)) if is_unchanged => return Err(Fail::Unknown(error.clone())),
-                // The write was not carried out, and will not be, because the object has changed.
+                // The write was not carried out, and will not be, because the object has changed. (Or the store's client
+                // has repeated it by itself, and so many writes followed that the object no longer names it.)
                 (Some(false), _) | (None, None) => return Ok(Put::Changed(Some(seen))),
                 (None, Some(error)) => return Err(Fail::Unknown(error.clone())),
             }
