@@ -16,7 +16,7 @@ const HOT: u64 = u64::MAX;
 /// The key that the measured party holds.
 const OWN: u64 = HOT - 1;
 
-/// Who acts, the measured action, and a function that measures the action with a crowd of a given size.
+/// The party that acts, its measured action, and a function that measures the action with a crowd of a given size.
 type Scenario = (&'static str, &'static str, fn(usize) -> Duration);
 
 pub const SCENARIOS: [Scenario; 8] = [

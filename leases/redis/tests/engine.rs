@@ -337,7 +337,8 @@ fn a_message_that_cannot_be_read_wakes_every_watch() {
 
 // --- Forgotten leases -----------------------------------------------------------------------------------------------
 
-/// What makes the server forget: a restart without persistence, a command, and the loss of the key `LEASES`.
+/// Three ways to make the server forget leases: a restart without persistence, a command, and the loss of the key
+/// `LEASES`.
 #[test]
 fn a_server_that_forgot_is_quarantined() {
     at_desk_with(settings().quarantine(LATE), |desk| async move {

@@ -43,7 +43,7 @@ pub(crate) struct Place {
     is_astray: AtomicBool,
 }
 
-/// What identifies a file, even after it has been moved.
+/// The identity of a file, which stays the same when the file is moved.
 pub(crate) type Identity = (u64, u64);
 
 #[cfg(unix)]
